@@ -25,7 +25,7 @@ def check_end(form: str, readings: int, slow: int = 0) -> None:
     """Solve with a clock that moves on by a second at each reading."""
     toy, clock = ToyBackend(ToyLanguage(accuracy=0.7, thoughts=form.split("(", maxsplit=1)[0] in THINKING)), count()
     backend = ChaosBackend(toy, seed=readings, slow=slow) if slow else toy
-    end = searched(
+    searched(
         "10 - 7 + 5",
         tts.Budget(seconds=readings),
         form,

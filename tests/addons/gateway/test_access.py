@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.addons.gateway.asking import TOY, TestClient, ask, create_app, refused
+from tests.addons.gateway.asking import TOY, TestClient, ask, bearer, create_app, refused
 from tests.addons.gateway.wire.started import server
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
@@ -85,7 +85,7 @@ def test_without_a_key_nothing_is_served_but_health(client, keys, authorization)
 def test_a_key_opens_and_stands_nowhere(client, keys, caplog):
     gateway = client(keys=str(keys))
     with caplog.at_level(logging.DEBUG):
-        reply = ask(gateway, {"authorization": f"Bearer {KEY}"})
+        reply = ask(gateway, bearer("anna"))
         wrong = ask(gateway, {"authorization": "Bearer secret-but-wrong-key"})
     assert reply.status_code == 200
     assert KEY not in reply.text + str(reply.headers)
@@ -113,15 +113,13 @@ def test_an_address_that_others_reach_needs_keys():
 
 def test_a_client_cannot_spend_more_than_its_share(client, keys):
     gateway = client(keys=str(keys), limits={"client_tokens": 700})
-    anna, bert = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER}"}
+    anna, bert = bearer("anna"), bearer("bert")
     spent = ask(gateway, anna, tts={"budget": 600}).json()["tts"]["usage"]["generated_tokens"]
     reply = ask(gateway, anna, tts={"budget": 700})
     message = refused(reply, 429, "tts.budget.tokens", "insufficient_quota")
     assert f"{700 - spent} are left" in message
-    assert (reply.headers["x-ratelimit-limit-tokens"], reply.headers["x-ratelimit-remaining-tokens"]) == (
-        "700",
-        str(700 - spent),
-    )
+    told = [reply.headers[f"x-ratelimit-{name}-tokens"] for name in ("limit", "remaining")]
+    assert told == ["700", str(700 - spent)]
     assert ask(gateway, anna, tts={"budget": 700 - spent}).status_code == 200
     assert ask(gateway, bert, tts={"budget": 700}).status_code == 200
 
@@ -194,7 +192,7 @@ def test_replies_and_streams_have_the_number_of_their_search(client):
 def test_the_access_log_has_a_line_a_request_and_no_key(client, keys, caplog):
     gateway = client(keys=str(keys))
     with caplog.at_level(logging.INFO, "tts.serve.access"):
-        whole = ask(gateway, {"authorization": f"Bearer {KEY}"})
+        whole = ask(gateway, bearer("anna"))
         ask(gateway, {"authorization": "Bearer secret-but-wrong-key"})
         gateway.get("/v1/models?api_key=in-the-query", headers={"x-api-key": KEY})
     lines = [record.getMessage() for record in caplog.records if record.name == "tts.serve.access"]

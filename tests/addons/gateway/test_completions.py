@@ -14,7 +14,7 @@ pytest.importorskip("numba", reason="the extra engine is not installed")
 
 from starlette.testclient import TestClient
 
-from tests.addons.gateway.asking import http_scope, scored, spent_tokens
+from tests.addons.gateway.asking import http_scope, refused, scored, spent_tokens
 from tests.support.guard import LIMIT_S
 from tts.backends.capabilities import prompt_logprobs
 from tts.backends.engine import EngineBackend
@@ -258,9 +258,8 @@ def test_the_tokenizer_is_that_of_the_model(client):
     told = gateway.post("/tokenize", json={"prompt": SUM}).json()
     assert told["count"] == len(told["tokens"])
     assert told["max_model_len"] == 1024
-    plain = gateway.post(
-        "/tokenize", json={"prompt": SUM, "add_special_tokens": False, "return_token_strs": True}
-    ).json()
+    bare = {"prompt": SUM, "add_special_tokens": False, "return_token_strs": True}
+    plain = gateway.post("/tokenize", json=bare).json()
     assert "".join(plain["token_strs"]) == SUM
     assert told["tokens"][-len(plain["tokens"]) :] == plain["tokens"]
     assert gateway.post("/detokenize", json={"tokens": plain["tokens"]}).json() == {"prompt": SUM}
@@ -308,17 +307,15 @@ def test_the_tokenizer_runs_beside_the_loop_and_is_bounded(client, monkeypatch):
     assert in_loop
     assert not any(in_loop)
     for path, param, value in (("/tokenize", "prompt", "3" * 21), ("/detokenize", "tokens", tokens * 21)):
-        reply = gateway.post(path, json={param: value})
-        assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (
-            400,
-            "too_long",
-            param,
-        )
+        refused(gateway.post(path, json={param: value}), 400, param, "too_long")
     gateway.app.state.gateway.aside.running["another"] = 8
     for path, param, value in (("/tokenize", "prompt", "3"), ("/detokenize", "tokens", tokens)):
         reply = gateway.post(path, json={param: value})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (429, "queue_full")
+        refused(reply, 429, None, "queue_full")
         assert int(reply.headers["retry-after"]) >= 1
+
+
+SLOW = {"slow": {"backend": "tests.addons.gateway.test_completions:slow"}}
 
 
 async def slow(ask: Any) -> str:
@@ -329,9 +326,7 @@ async def slow(ask: Any) -> str:
 
 def test_a_client_that_leaves_stops_the_model_and_is_booked(client):
     """The row of a function is charged in full when it is cancelled, since nobody can know what it has cost."""
-    gateway = client(
-        models={"slow": {"backend": "tests.addons.gateway.test_completions:slow"}}, limits={"client_tokens": 1000}
-    )
+    gateway = client(models=SLOW, limits={"client_tokens": 1000})
     state = gateway.app.state.gateway
 
     async def leave() -> None:
@@ -364,14 +359,13 @@ def test_a_client_that_leaves_stops_the_model_and_is_booked(client):
 
 
 def test_seconds_end_a_model_that_is_slow_and_what_it_wrote_is_booked(client):
-    gateway = client(
-        models={"slow": {"backend": "tests.addons.gateway.test_completions:slow"}}, limits={"seconds": 0.2}
-    )
-    refused = gateway.post("/v1/completions", json={"model": "slow", "prompt": "a b", "max_tokens": 7})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_long")
-    assert "after 0.2 seconds, by limits.seconds" in refused.json()["error"]["message"]
-    assert refused.headers["x-should-retry"] == "false"
-    told = gateway.post("/v1/completions", json={"model": "slow", "prompt": "a b", "max_tokens": 7, "stream": True})
+    gateway = client(models=SLOW, limits={"seconds": 0.2})
+    body = {"model": "slow", "prompt": "a b", "max_tokens": 7}
+    reply = gateway.post("/v1/completions", json=body)
+    assert reply.status_code == 400
+    assert "after 0.2 seconds, by limits.seconds" in reply.json()["error"]["message"]
+    assert (reply.json()["error"]["code"], reply.headers["x-should-retry"]) == ("too_long", "false")
+    told = gateway.post("/v1/completions", json={**body, "stream": True})
     assert "limits.seconds" in told.text
     state = gateway.app.state.gateway
     assert (spent_tokens(state), state.books.held.total(), state.admission.running.total()) == (14, 0, 0)
@@ -381,6 +375,6 @@ def test_a_full_queue_refuses_with_the_time_to_wait(client):
     gateway = client(**PAIR, limits={"searches": 1, "queue": 0})
     gateway.app.state.gateway.admission.running["another"] = 1
     reply = gateway.post("/v1/completions", json={"model": "pocket", "prompt": SUM})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (429, "queue_full")
+    refused(reply, 429, None, "queue_full")
     assert int(reply.headers["retry-after"]) >= 1
     del gateway.app.state.gateway.admission.running["another"]

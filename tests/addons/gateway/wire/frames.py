@@ -64,6 +64,15 @@ def read_stream(wire: str, reply: Any) -> Found | str:
     )
 
 
+def ask_by(wire: str, gateway: Any, body: dict[str, Any], *, streamed: bool) -> Found:
+    """Ask by an API, whole or as a stream, and return what it says."""
+    more = {"stream_options": {"include_usage": True}} if wire == "chat" and streamed else {}
+    reply = gateway.post(PATHS[wire], json={**body, "stream": streamed, **more})
+    found = read_stream(wire, reply) if streamed else read(wire, reply)
+    assert isinstance(found, Found), found
+    return found
+
+
 def _failure(wire: str, events: list[tuple[str, str]]) -> str | None:
     """Return the message of the error that ends a stream; None where none does."""
     name, data = events[-1]

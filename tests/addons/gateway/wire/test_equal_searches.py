@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import function_models
+from tests.addons.gateway.asking import formed, function_models
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("jsonschema", reason="the extra serve is not installed")
@@ -97,69 +98,54 @@ def _common(asked: dict[str, Any]) -> dict[str, Any]:
     return {**named, "tts": {name: value for name, value in options.items() if value is not None}}
 
 
+NAMED = {"type": "function", "name": "weather"}
+
+
+def turns_of(
+    asked: dict[str, Any], calls: Callable[[Any], Any], results: Callable[[Any], Any], image: Any
+) -> list[Any]:
+    """Return the turns of a request, with calls, their results and a picture as an API writes them."""
+    write = {"call": calls, "result": results}
+    turns = [write[role](it) if role in write else {"role": role, "content": it} for role, it in asked["turns"]]
+    return [*turns, {"role": "user", "content": [image]}] if asked["picture"] else turns
+
+
 def chat_body(asked: dict[str, Any]) -> dict[str, Any]:
-    messages: list[dict[str, Any]] = [{"role": "system", "content": asked["system"]}] if asked["system"] else []
-    for role, content in asked["turns"]:
-        if role == "call":
-            function = {"name": "weather", "arguments": json.dumps(content)}
-            messages.append(
-                {
-                    "role": "assistant",
-                    "content": None,
-                    "tool_calls": [{"id": CALL_ID, "type": "function", "function": function}],
-                }
-            )
-        elif role == "result":
-            messages.append({"role": "tool", "tool_call_id": CALL_ID, "content": content})
-        else:
-            messages.append({"role": role, "content": content})
-    if asked["picture"]:
-        messages.append(
-            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}]}
-        )
-    body = {
-        **_common(asked),
-        "messages": messages,
-        "max_tokens": asked["max_tokens"],
-        "stream_options": {"include_usage": True},
-    }
+    def calls(values: Any) -> Any:
+        call = {"id": CALL_ID, "type": "function", "function": {"name": "weather", "arguments": json.dumps(values)}}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    def results(text: str) -> Any:
+        return {"role": "tool", "tool_call_id": CALL_ID, "content": text}
+
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    system = [{"role": "system", "content": asked["system"]}] if asked["system"] else []
+    body = {**_common(asked), "messages": [*system, *turns_of(asked, calls, results, image)]}
+    body |= {"max_tokens": asked["max_tokens"], "stream_options": {"include_usage": True}}
     if asked["tools"]:
-        body["tools"] = [
-            {"type": "function", "function": {"name": "weather", "description": "Tell it", "parameters": WEATHER}}
-        ]
-        body["tool_choice"] = (
-            {"type": "function", "function": {"name": "weather"}} if asked["choice"] == "weather" else asked["choice"]
-        )
+        function = {"name": "weather", "description": "Tell it", "parameters": WEATHER}
+        body["tools"] = [{"type": "function", "function": function}]
+        named = {"type": "function", "function": {"name": "weather"}}
+        body["tool_choice"] = named if asked["choice"] == "weather" else asked["choice"]
         body |= {} if asked["parallel"] is None else {"parallel_tool_calls": False}
-    if asked["form"]:
-        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "x", "schema": asked["form"]}}
+    body |= formed(asked["form"]) if asked["form"] else {}
     return body | _given(stop=asked["stop"], reasoning_effort=asked["effort"])
 
 
 def responses_body(asked: dict[str, Any]) -> dict[str, Any]:
-    items: list[dict[str, Any]] = []
-    for role, content in asked["turns"]:
-        if role == "call":
-            items.append(
-                {"type": "function_call", "call_id": CALL_ID, "name": "weather", "arguments": json.dumps(content)}
-            )
-        elif role == "result":
-            items.append({"type": "function_call_output", "call_id": CALL_ID, "output": content})
-        else:
-            items.append({"role": role, "content": content})
-    if asked["picture"]:
-        items.append(
-            {"role": "user", "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}]}
-        )
-    body = {**_common(asked), "input": items, "max_output_tokens": asked["max_tokens"], "store": False}
+    def calls(values: Any) -> Any:
+        return {"type": "function_call", "call_id": CALL_ID, "name": "weather", "arguments": json.dumps(values)}
+
+    def results(text: str) -> Any:
+        return {"type": "function_call_output", "call_id": CALL_ID, "output": text}
+
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
+    body = {**_common(asked), "input": turns_of(asked, calls, results, image), "store": False}
+    body["max_output_tokens"] = asked["max_tokens"]
     body["tts"] |= _given(stop=asked["stop"])
     if asked["tools"]:
-        body["tools"] = [
-            {"type": "function", "name": "weather", "description": "Tell it", "parameters": WEATHER, "strict": None}
-        ]
-        body["tool_choice"] = (
-            {"type": "function", "name": "weather"} if asked["choice"] == "weather" else asked["choice"]
-        )
+        body["tools"] = [{**NAMED, "description": "Tell it", "parameters": WEATHER, "strict": None}]
+        body["tool_choice"] = NAMED if asked["choice"] == "weather" else asked["choice"]
         body |= {} if asked["parallel"] is None else {"parallel_tool_calls": False}
     if asked["form"]:
         body["text"] = {"format": {"type": "json_schema", "name": "x", "schema": asked["form"]}}
@@ -167,25 +153,15 @@ def responses_body(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def messages_body(asked: dict[str, Any]) -> dict[str, Any]:
-    turns: list[dict[str, Any]] = []
-    for role, content in asked["turns"]:
-        if role == "call":
-            turns.append(
-                {
-                    "role": "assistant",
-                    "content": [{"type": "tool_use", "id": CALL_ID, "name": "weather", "input": content}],
-                }
-            )
-        elif role == "result":
-            turns.append(
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": CALL_ID, "content": content}]}
-            )
-        else:
-            turns.append({"role": role, "content": content})
-    if asked["picture"]:
-        source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
-        turns.append({"role": "user", "content": [{"type": "image", "source": source}]})
-    body = {**_common(asked), "messages": turns, "max_tokens": asked["max_tokens"]}
+    def calls(values: Any) -> Any:
+        use = {"type": "tool_use", "id": CALL_ID, "name": "weather", "input": values}
+        return {"role": "assistant", "content": [use]}
+
+    def results(text: str) -> Any:
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": CALL_ID, "content": text}]}
+
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    body = {**_common(asked), "messages": turns_of(asked, calls, results, image), "max_tokens": asked["max_tokens"]}
     if asked["tools"]:
         body["tools"] = [{"name": "weather", "description": "Tell it", "input_schema": WEATHER}]
         choice = {"required": {"type": "any"}, "weather": {"type": "tool", "name": "weather"}}

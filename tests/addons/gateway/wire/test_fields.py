@@ -20,7 +20,7 @@ import httpx
 
 import tts
 from tests.addons.gateway.asking import function_models
-from tests.addons.gateway.wire.frames import ERROR, PATHS, Found, frames, read, read_stream
+from tests.addons.gateway.wire.frames import ERROR, PATHS, Found, ask_by, frames, read
 from tests.addons.gateway.wire.started import started
 from tests.addons.gateway.wire.upstream import Upstream, serving_script
 from tests.support.guard import LIMIT_S
@@ -67,10 +67,7 @@ def body_of(wire: str, turns: Any, model: str = "texts", **fields: Any) -> dict[
 def ask(api: httpx.Client, wire: str, turns: Any = ("Oslo?",), model: str = "texts", **fields: Any) -> Found:
     """Ask whole and as a stream, check both strictly, and return what they say."""
     body = body_of(wire, turns, model, **fields)
-    found = read(wire, api.post(PATHS[wire], json=body))
-    more = {"stream_options": {"include_usage": True}} if wire == "chat" else {}
-    streamed = read_stream(wire, api.post(PATHS[wire], json={**body, "stream": True, **more}))
-    assert isinstance(streamed, Found)
+    found, streamed = (ask_by(wire, api, body, streamed=streamed) for streamed in (False, True))
     assert (streamed.text, streamed.refusal, streamed.calls) == (found.text, found.refusal, found.calls)
     return found
 
@@ -327,18 +324,11 @@ def test_an_effort_that_clients_send_by_default_is_reported(api, wire):
 # Choices --------------------------------------------------------------------------------------------------------------
 
 
-def texts_of(
-    api: httpx.Client,
-    wire: str,
-    count: int,
-    model: str,
-    turns: Any = ("Oslo?",),
-    temperature: float = 0.8,
-    **options: Any,
-) -> tuple[list[str], dict[str, Any]]:
+def texts_of(api: httpx.Client, wire: str, count: int, **fields: Any) -> tuple[list[str], dict[str, Any]]:
     """Return the texts of several answers, and the object `tts`."""
-    fields: dict[str, Any] = {"n": count, "tts": options} if wire == "chat" else {"tts": {"n": count, **options}}
-    reply = api.post(PATHS[wire], json=body_of(wire, turns, model, temperature=temperature, **fields))
+    options = fields.pop("tts", {})
+    fields |= {"n": count, "tts": options} if wire == "chat" else {"tts": {"n": count, **options}}
+    reply = api.post(PATHS[wire], json=body_of(wire, **{"turns": ["Oslo?"], "temperature": 0.8, **fields}))
     assert isinstance(read(wire, reply), Found)
     report = reply.json()["tts"]
     if wire == "chat":
@@ -349,9 +339,9 @@ def texts_of(
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_n_counts_equal_answers(api, wire):
-    texts, report = texts_of(api, wire, 3, "texts")
+    texts, report = texts_of(api, wire, 3)
     assert (texts, report["weights"], report["warnings"]) == (["It is sunny."] * 3, [1.0] * 3, [])
-    texts, report = texts_of(api, wire, 3, "texts", distinct=True)
+    texts, report = texts_of(api, wire, 3, tts={"distinct": True})
     assert (texts, report["warnings"]) == (["It is sunny."], ["n is 3, but the search found 1 distinct answers"])
 
 
@@ -367,12 +357,12 @@ def test_a_plan_of_one_sample_draws_as_many_as_there_are_answers(api, wire, mode
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_greedy_answers_of_one_sample_are_equal(api, wire):
-    texts, report = texts_of(api, wire, 3, "toy:single", turns=["3 + 4 - 2"], temperature=0)
+    texts, report = texts_of(api, wire, 3, model="toy:single", turns=["3 + 4 - 2"], temperature=0)
     assert (len(set(texts)), len(texts), report["warnings"]) == (1, 3, [])
 
 
 def test_a_search_of_fewer_candidates_says_so(api):
-    texts, report = texts_of(api, "chat", 6, "texts")
+    texts, report = texts_of(api, "chat", 6)
     assert (len(texts), report["warnings"]) == (4, ["n is 6, but the search found 4 answers"])
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("jsonschema", reason="the extra serve is not installed")
 
-from tests.addons.gateway.asking import refused
-from tests.addons.gateway.wire.frames import EVENTS, PATHS, frames, read, read_stream
+from tests.addons.gateway.asking import refused, said
+from tests.addons.gateway.wire.frames import EVENTS, PATHS, ask_by, frames
 from tests.addons.gateway.wire.test_equal_searches import CITY, PIXEL
 from tests.addons.gateway.wire.upstream import PICTURE_TOKENS, Refusal, Upstream, call, check_template, serving_script
 from tts.backends.openai.backend import OpenAIBackend
@@ -32,6 +32,7 @@ WIRES: dict[str, Any] = {"chat": chat_wire, "responses": responses, "messages": 
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 URL = f"data:image/png;base64,{PIXEL}"
+PLACE = "messages[0].content[0].image_url.url"
 
 
 def script(body: dict[str, Any]) -> dict[str, Any]:
@@ -48,20 +49,27 @@ def upstream() -> Iterator[Upstream]:
         yield made
 
 
-@pytest.fixture
-def gateway(client: Any, upstream: Upstream, monkeypatch: Any, tmp_path: Any) -> Any:
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: Any, tmp_path: Any) -> None:
+    """What is found of a server is kept in a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = {"model": "scripted", "url": [upstream.url], "strategy": "best_of_n(n=5) | majority"}
-    return client(models={"scripted": model, "toy": {}})
+
+
+def scripted(upstream: Upstream, strategy: str = "single") -> dict[str, Any]:
+    return {"scripted": {"model": "scripted", "url": [upstream.url], "strategy": strategy}}
+
+
+@pytest.fixture
+def gateway(client: Any, upstream: Upstream) -> Any:
+    return client(models={**scripted(upstream, "best_of_n(n=5) | majority"), "toy": {}})
 
 
 def chat(**fields: Any) -> dict[str, Any]:
-    return {"model": "scripted", "messages": [{"role": "user", "content": "Weather?"}], **fields}
+    return {"model": "scripted", **said("Weather?"), **fields}
 
 
 def test_calls_of_the_server_are_voted_on(gateway: Any, upstream: Upstream) -> None:
-    reply = gateway.post("/v1/chat/completions", json=chat(tools=[TOOL], seed=1))
-    found = read("chat", reply)
+    found = ask_by("chat", gateway, chat(tools=[TOOL], seed=1), streamed=False)
     assert found.finish == "calls"
     bodies = upstream.bodies[-5:]
     assert all(body["tools"] == [TOOL] and body["tool_choice"] == "auto" for body in bodies)
@@ -71,30 +79,23 @@ def test_calls_of_the_server_are_voted_on(gateway: Any, upstream: Upstream) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "content"),
+    ("wire", "content"),
     [
-        ("chat/completions", {"type": "image_url", "image_url": {"url": URL}}),
+        ("chat", {"type": "image_url", "image_url": {"url": URL}}),
         ("responses", {"type": "input_image", "image_url": URL}),
         ("messages", {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}),
     ],
 )
-def test_a_picture_reaches_the_model(gateway: Any, upstream: Upstream, path: str, content: Any) -> None:
-    turns = [{"role": "user", "content": [content]}]
-    body = {"model": "scripted", ("input" if path == "responses" else "messages"): turns}
-    wire = path.partition("/")[0]
-    found = read(wire, gateway.post(f"/v1/{path}", json={**body, **({"max_tokens": 50} if wire == "messages" else {})}))
+def test_a_picture_reaches_the_model(gateway: Any, upstream: Upstream, wire: str, content: Any) -> None:
+    found = ask_by(wire, gateway, body_of(wire, said([content])["messages"]), streamed=False)
     assert found.text == "A point."
     assert found.usage[0] > PICTURE_TOKENS
-    assert upstream.bodies[-1]["messages"] == [
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": URL}}]}
-    ]
+    (turn,) = upstream.bodies[-1]["messages"]
+    assert (turn["role"], turn["content"]) == ("user", [{"type": "image_url", "image_url": {"url": URL}}])
 
 
 def seen(url: str, **fields: Any) -> dict[str, Any]:
-    return {
-        **chat(**fields),
-        "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}],
-    }
+    return chat(**said([{"type": "image_url", "image_url": {"url": url}}]), **fields)
 
 
 @pytest.mark.slow
@@ -108,36 +109,22 @@ def seen(url: str, **fields: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_other_pictures_are_refused_before_anything_is_spent(gateway: Any, upstream: Upstream, url: str) -> None:
     before = len(upstream.bodies)
-    refused(
-        gateway.post("/v1/chat/completions", json=seen(url)),
-        400,
-        "messages[0].content[0].image_url.url",
-        "invalid_value",
-    )
+    refused(gateway.post(PATHS["chat"], json=seen(url)), 400, PLACE, "invalid_value")
     assert len(upstream.bodies) == before
 
 
-def test_hosts_and_sizes_of_pictures_are_the_operators(
-    client: Any, upstream: Upstream, monkeypatch: Any, tmp_path: Any
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = {"model": "scripted", "url": [upstream.url], "strategy": "single"}
-    gateway = client(models={"scripted": model}, limits={"image_hosts": ["pictures.example"], "image_bytes": 100})
-    assert gateway.post("/v1/chat/completions", json=seen("https://pictures.example/a.png")).status_code == 200
-    for url in (
-        "http://pictures.example/a.png",
-        "https://pictures.example.evil/a.png",
-        "https://pictures.example@evil/a.png",
-    ):
-        assert gateway.post("/v1/chat/completions", json=seen(url)).status_code == 400
-    place = "messages[0].content[0].image_url.url"
-    refused(gateway.post("/v1/chat/completions", json=seen(URL + "A" * 400)), 400, place, "too_long")
+def test_hosts_and_sizes_of_pictures_are_the_operators(client: Any, upstream: Upstream) -> None:
+    limits = {"image_hosts": ["pictures.example"], "image_bytes": 100}
+    gateway = client(models=scripted(upstream), limits=limits)
+    assert gateway.post(PATHS["chat"], json=seen("https://pictures.example/a.png")).status_code == 200
+    for url in ("http://pictures.example", "https://pictures.example.evil", "https://pictures.example@evil"):
+        assert gateway.post(PATHS["chat"], json=seen(f"{url}/a.png")).status_code == 400
+    refused(gateway.post(PATHS["chat"], json=seen(URL + "A" * 400)), 400, PLACE, "too_long")
 
 
 def test_a_picture_is_refused_by_the_name_of_a_model_of_text(gateway: Any) -> None:
-    cause = refused(
-        gateway.post("/v1/chat/completions", json={**seen(URL), "model": "toy"}), 400, "messages", "unsupported"
-    )
+    reply = gateway.post(PATHS["chat"], json={**seen(URL), "model": "toy"})
+    cause = refused(reply, 400, "messages", "unsupported")
     assert cause == "messages has a picture, but the model 'toy' reads text alone; leave it out"
 
 
@@ -165,24 +152,15 @@ def test_a_server_that_continues_tokens_is_called_by_chats_for_tools(gateway: An
 
 @pytest.mark.slow
 @pytest.mark.parametrize("several", [True, False])
-def test_a_prompt_counts_once_however_many_rows_read_it(
-    client: Any, monkeypatch: Any, tmp_path: Any, several: bool
-) -> None:
+def test_a_prompt_counts_once_however_many_rows_read_it(client: Any, several: bool) -> None:
     """A server may count the prompt once for all choices of a call, or once for each call."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     counts: set[int] = set()
     with serving_script(lambda body: {"content": "It rains."}, several=several) as upstream:
         gateway = client(models={"scripted": {"model": "scripted", "url": [upstream.url]}})
         for wire, rows, streamed in itertools.product(PATHS, (1, 2, 5), (False, True)):
-            body = {"model": "scripted", ("input" if wire == "responses" else "messages"): chat()["messages"]}
-            body |= {"tts": {"strategy": f"best_of_n(n={rows}) | majority"}, "stream": streamed}
-            body["max_output_tokens" if wire == "responses" else "max_tokens"] = 50
-            body |= {"stream_options": {"include_usage": True}} if wire == "chat" and streamed else {}
+            body = body_of(wire, chat()["messages"], tts={"strategy": f"best_of_n(n={rows}) | majority"})
             before = len(upstream.bodies)
-            reply = gateway.post(PATHS[wire], json=body)
-            found = read_stream(wire, reply) if streamed else read(wire, reply)
-            assert not isinstance(found, str), found
-            counts.add(found.usage[0])
+            counts.add(ask_by(wire, gateway, body, streamed=streamed).usage[0])
             assert len(upstream.bodies) - before == (1 if several else rows)
     assert len(counts) == 1
     assert counts != {0}
@@ -342,10 +320,7 @@ def test_a_session_goes_on_whatever_its_history_has(strict: Any, name: str, stre
     client, upstream = strict
     wire = name.partition(" ")[0]
     turns, texts, word = HISTORIES[name]
-    fields = {"stream_options": {"include_usage": True}} if wire == "chat" and streamed else {}
-    reply = client.post(PATHS[wire], json=body_of(wire, turns, stream=streamed, **fields))
-    found = read_stream(wire, reply) if streamed else read(wire, reply)
-    assert not isinstance(found, str), found
+    found = ask_by(wire, client, body_of(wire, turns), streamed=streamed)
     assert found.text == "Done."
     warnings = " ".join(found.report["warnings"])
     assert word in warnings
@@ -466,17 +441,11 @@ def test_two_tools_of_one_name_are_refused(strict: Any) -> None:
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_a_call_that_is_none_is_text_unless_a_call_was_asked_for(
-    client: Any, monkeypatch: Any, tmp_path: Any, choice: str
-) -> None:
+def test_a_call_that_is_none_is_text_unless_a_call_was_asked_for(client: Any, choice: str) -> None:
     """A client would end a session at a refusal."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with serving_script(lambda _: call("weather", "{not JSON")) as upstream:
-        model = {"model": "scripted", "url": [upstream.url], "strategy": "single"}
-        reply = client(models={"scripted": model}).post(
-            "/v1/chat/completions", json=chat(tools=[TOOL], tool_choice=choice)
-        )
-    found = read("chat", reply)
+        gateway = client(models=scripted(upstream))
+        found = ask_by("chat", gateway, chat(tools=[TOOL], tool_choice=choice), streamed=False)
     assert (found.finish, found.calls, bool(found.refusal)) == ("stop", [], choice == "required")
     assert ("not JSON" in (found.text or "")) == (choice == "auto")
 

@@ -14,7 +14,7 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 from pydantic import BaseModel
 
-from tests.addons.gateway.asking import function_models, said
+from tests.addons.gateway.asking import function_models, said, write_keys
 from tests.addons.gateway.wire.started import started
 from tests.support.guard import LIMIT_S
 
@@ -33,7 +33,7 @@ KEYS = {"anna": "key-of-anna-0123456789", "bert": "key-of-bert-0123456789"}
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: Any) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("gateway")
-    (folder / "keys.txt").write_text("".join(f"{name} {key}\n" for name, key in KEYS.items()))
+    write_keys(folder, *KEYS)
     names = ("calls", "objects", "stopped", "texts", "fails", "forever")
     models = function_models(*names, strategy="best_of_n(n=4) | majority")
     models |= {"toy": {"strategy": "best_of_n(n=8) | majority"}}
@@ -152,11 +152,8 @@ def test_a_streamed_message_is_the_whole_one(url):
     with api.messages.stream(**asked) as stream:
         final = stream.get_final_message()
     whole = api.messages.create(**asked)
-    assert (final.content[-1].text, final.stop_reason, final.usage) == (
-        whole.content[-1].text,
-        whole.stop_reason,
-        whole.usage,
-    )
+    assert final.content[-1].text == whole.content[-1].text
+    assert (final.stop_reason, final.usage) == (whole.stop_reason, whole.usage)
 
 
 def test_a_tool_is_used_and_its_result_read(url):
@@ -174,14 +171,9 @@ def test_a_tool_is_used_and_its_result_read(url):
     )
     with pytest.raises(anthropic.BadRequestError, match=r"earlier.*makes"):
         api.messages.create(model="texts", max_tokens=100, messages=[{"role": "user", "content": [result]}])
+    forced = {"type": "tool", "name": "web_search"}
     with pytest.raises(anthropic.BadRequestError, match="tool_choice asks for 'web_search'"):
-        api.messages.create(
-            model="calls",
-            max_tokens=9,
-            messages=QUESTION,
-            tools=[TOOL, hosted],
-            tool_choice={"type": "tool", "name": "web_search"},
-        )
+        api.messages.create(model="calls", max_tokens=9, messages=QUESTION, tools=[TOOL, hosted], tool_choice=forced)
 
 
 def test_a_stop_sequence_is_named(url):
