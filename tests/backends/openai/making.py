@@ -135,6 +135,13 @@ async def asked(
     return backend.sample(SampleRequest(handle, rows, sampling, stop or StopCondition()))
 
 
+async def capped(backend: OpenAIBackend, *caps: int) -> Any:
+    """Ask for a row of each cap."""
+    handle = (await backend.open([PROMPT]))[0].value
+    rows = tuple(Row(j, 0, cap) for j, cap in enumerate(caps))
+    return backend.sample(SampleRequest(handle, rows, WARM, StopCondition()))
+
+
 def told_at(faults: Sequence[str]) -> Callable[[int, Any], str]:
     """Return what gives the first calls these faults, one each, and none to later ones."""
     return lambda number, _body: faults[number - 1] if number <= len(faults) else ""

@@ -165,22 +165,16 @@ class ToyServer:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"null")
         self.headers.append(headers)
-        if (
-            self.key
-            and headers.get("authorization") != f"Bearer {self.key}"
-            and not (self.shows_models and path == "/v1/models")
-        ):
-            told = headers.get("authorization", "none")
-            return self.plain(
-                writer, 401, {"error": {"message": f"Incorrect API key provided: {told}", "code": "invalid_api_key"}}
-            )
+        told, is_open = headers.get("authorization", "none"), self.shows_models and path == "/v1/models"
+        if self.key and told != f"Bearer {self.key}" and not is_open:
+            error = {"message": f"Incorrect API key provided: {told}", "code": "invalid_api_key"}
+            return self.plain(writer, 401, {"error": error})
         if method == "GET":
             return self.plain(writer, *self.got(path))
         try:
             if path == "/tokenize" and self.ids:
-                return self.plain(
-                    writer, 200, {"tokens": self.encoded(self.text_of(body)), "max_model_len": self.context}
-                )
+                ids = self.encoded(self.text_of(body))
+                return self.plain(writer, 200, {"tokens": ids, "max_model_len": self.context})
             if (path == "/v1/completions" and self.completions) or (path == "/v1/chat/completions" and self.chat):
                 return await self.write(reader, writer, body, chat="chat" in path)
         except ConfigError as failure:
@@ -194,21 +188,14 @@ class ToyServer:
             return self.list_reply or (200, {"object": "list", "data": listed})
         if path == "/metrics" and self.metrics:
             return 200, self.metrics.encode()
-        return (
-            (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
-        )
+        if path == "/version" and self.version:
+            return 200, {"version": self.version}
+        return 404, {"detail": "Not Found"}
 
     def plain(self, writer: asyncio.StreamWriter, status: int, told: Any, *more: str) -> bool:
         content = told if isinstance(told, bytes) else json.dumps(told).encode()
-        kept = (*more, *self.limit_headers)
-        lines = [
-            f"HTTP/1.1 {status} X",
-            "Content-Type: application/json",
-            f"Content-Length: {len(content)}",
-            *kept,
-            "",
-            "",
-        ]
+        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(content)}"]
+        lines += [*more, *self.limit_headers, "", ""]
         writer.write("\r\n".join(lines).encode() + content)
         return True
 
@@ -229,11 +216,8 @@ class ToyServer:
             if last["role"] != "assistant":
                 return said + ASSISTANT + self.opens
             path = self.opens + last["content"]
-            return (
-                said + ASSISTANT + path
-                if self.continues and body.get("continue_final_message")
-                else f"{said}{ASSISTANT}{path}{ASSISTANT}"
-            )
+            goes_on = self.continues and body.get("continue_final_message")
+            return f"{said}{ASSISTANT}{path}{'' if goes_on else ASSISTANT}"
         prompt = body["prompt"]
         if isinstance(prompt, list):
             if not self.ids:
@@ -255,20 +239,15 @@ class ToyServer:
         handle = (await self.toy.open([prompt if any(c.isdigit() for c in prompt) else "3 + 4 - 2 + 9 - 8"]))[0].value
         for token in tokens_of(path):
             handle.write(token)
-        filters = {name: body.get(name) or 0 for name in ("top_k", "min_p") if self.filters}
-        sampling = Sampling(
-            temperature=body.get("temperature", 1.0),
-            top_p=body.get("top_p", 1.0),
-            **{k: max(0, v) for k, v in filters.items()},
-        )
+        filters = {name: max(0, body.get(name) or 0) for name in ("top_k", "min_p") if self.filters}
+        temperature, top_p = body.get("temperature", 1.0), body.get("top_p", 1.0)
+        sampling = Sampling(temperature=temperature, top_p=top_p, **filters)
         seeded = self.seeds and body.get("seed") is not None
         streams = [hash64("seeded", body["seed"], i) if seeded else hash64("row", self.calls, i) for i in range(count)]
         made = []
         for stream in streams:
-            asked = self.toy.sample(
-                SampleRequest(handle, (Row(stream, handle.num_tokens, cap),), sampling, StopCondition())
-            )
-            sample = await asked.row(0)
+            rows = (Row(stream, handle.num_tokens, cap),)
+            sample = await self.toy.sample(SampleRequest(handle, rows, sampling, StopCondition())).row(0)
             tokens = tokens_of(sample.text) + [""] * (sample.finish == "eos")
             assert len(tokens) == len(sample.logprobs)
             scratch, laws = handle.child(), list[dict[str, float]]()
@@ -319,22 +298,19 @@ class ToyServer:
         served = Served(fault=fault)
         self.served.append(served)
         if fault in ("429", "500", "503"):
-            return self.plain(
-                writer, int(fault), {"error": {"message": "as it was told"}}, f"Retry-After: {self.waits_s}"
-            )
+            error = {"error": {"message": "as it was told"}}
+            return self.plain(writer, int(fault), error, f"Retry-After: {self.waits_s}")
         if fault == "close":
             return False
         self.check(body)
         text, cap = self.text_of(body), body.get(self.cap_name, 500 if chat else 16)
         if self.longest is not None and cap > self.longest:
-            raise ConfigError(
-                f"{self.cap_name} is too large: {cap}. This model supports at most {self.longest} completion tokens"
-            )
+            most = f"This model supports at most {self.longest} completion tokens"
+            raise ConfigError(f"{self.cap_name} is too large: {cap}. {most}")
         read = len(tokens_of(text))
         if self.context is not None and read + cap > self.context:
-            raise ConfigError(
-                f"This model's maximum context length is {self.context} tokens, but {read} + {cap} were asked for"
-            )
+            most = f"This model's maximum context length is {self.context} tokens"
+            raise ConfigError(f"{most}, but {read} + {cap} were asked for")
         count = body.get("n", 1) if self.n else 1
         cap = 1000 if self.ignores_cap else cap
         if body.get("echo") and self.echo:
@@ -387,11 +363,8 @@ class ToyServer:
         known |= {"repetition_penalty", "repeat_penalty"}
         if not all(isinstance(turn["content"], str) for turn in body.get("messages", ())):
             raise ConfigError("Input should be a valid string: this model reads text alone")
-        known |= (
-            {name.partition(".")[0] for name in (*LIMITS, *SWITCHES)}
-            - {name.partition(".")[0] for name in self.thinking}
-            - {"reasoning_effort"}
-        )
+        fields, obeyed = ({name.partition(".")[0] for name in names} for names in ((*LIMITS, *SWITCHES), self.thinking))
+        known |= fields - obeyed - {"reasoning_effort"}
         if self.strict and known & body.keys():
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
         if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
@@ -403,9 +376,8 @@ class ToyServer:
         if count > 1 and not body.get("temperature", 1.0):
             raise ConfigError(f"n must be 1 when using greedy sampling, got {count}.")
         if self.most is not None and count > self.most:
-            raise ConfigError(
-                f"Invalid 'n': integer above maximum value. Expected a value <= {self.most}, but got {count} instead."
-            )
+            most = f"Expected a value <= {self.most}, but got {count} instead."
+            raise ConfigError(f"Invalid 'n': integer above maximum value. {most}")
 
     async def gone(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
@@ -421,21 +393,13 @@ class ToyServer:
         made |= {("delta" if delta else "message"): {"role": "assistant", "content": text}} if chat else {"text": text}
         shown = shown if self.shows_end else [one for one in shown if one[0]]
         if self.logprobs and body.get("logprobs") is not None and body["logprobs"] is not False:
-            tops = [
-                list(one[4].items())[: body.get("top_logprobs", 0) if chat else body["logprobs"]] if self.tops else []
-                for one in shown
-            ]
+            most = (body.get("top_logprobs", 0) if chat else body["logprobs"]) if self.tops else 0
+            tops = [list(one[4].items())[:most] for one in shown]
             if chat:
-                made["logprobs"] = {
-                    "content": [
-                        {
-                            "token": one[0],
-                            "logprob": one[2],
-                            "top_logprobs": [{"token": text, "logprob": p} for text, p in top],
-                        }
-                        for one, top in zip(shown, tops, strict=True)
-                    ]
-                }
+                likely = [[{"token": text, "logprob": p} for text, p in top] for top in tops]
+                pairs = zip(shown, likely, strict=True)
+                content = [{"token": one[0], "logprob": one[2], "top_logprobs": top} for one, top in pairs]
+                made["logprobs"] = {"content": content}
             else:
                 made["logprobs"] = {"tokens": [one[0] for one in shown], "token_logprobs": [one[2] for one in shown]}
                 made["logprobs"] |= {"top_logprobs": list(map(dict, tops))} if self.tops and body["logprobs"] else {}
@@ -496,19 +460,8 @@ class ToyServer:
             await writer.drain()
             await asyncio.sleep(0.2 if fault == "drip" else self.pause_s)
         if fault in ("extra", "twice"):
-            say(
-                {
-                    "choices": [
-                        self.choice(
-                            body,
-                            len(rows) if fault == "extra" else 0,
-                            [("9", "9", 0.0, "stop", {})],
-                            chat=chat,
-                            delta=True,
-                        )
-                    ]
-                }
-            )
+            index = len(rows) if fault == "extra" else 0
+            say({"choices": [self.choice(body, index, [("9", "9", 0.0, "stop", {})], chat=chat, delta=True)]})
         used = self.used(read, served.generated, hidden)
         if fault == "usage":
             used = {"prompt_tokens": -3, "completion_tokens": "many"}

@@ -60,6 +60,11 @@ def good(asked: Asked) -> Answer:
     return NONE
 
 
+def listing(models: Answer, other: Answer) -> Callable[[Asked], Answer]:
+    """Return what answers so for the list of models, and otherwise for all else."""
+    return lambda asked: models if asked.path == "/v1/models" else other
+
+
 def probed(
     say: Callable[[Asked], Answer], timeout_s: float = 2.0, key: Key | None = None, model: str = "toy"
 ) -> Capabilities:
@@ -204,18 +209,10 @@ def test_a_server_that_stays_busy_is_not_concluded_from() -> None:
 @pytest.mark.parametrize(
     ("say", "cause"),
     [
-        (  # of two refusals, the one that says more is told
-            lambda asked: (
-                NONE if asked.path == "/v1/models" else whole({"error": {"message": "your plan has no access"}}, 403)
-            ),
-            "your plan",
-        ),
+        # of two refusals, the one that says more is told
+        (listing(NONE, whole({"error": {"message": "your plan has no access"}}, 403)), "your plan"),
         (
-            lambda asked: (
-                whole(MODELS)
-                if asked.path.endswith("/models")
-                else whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
-            ),
+            listing(whole(MODELS), whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)),
             r"model.*loaded:.*memory",
         ),
         (lambda asked: whole({"error": "who are you?"}, 401) if "chat" in asked.path else NONE, r"access:.*sent"),

@@ -86,7 +86,7 @@ class Uneven(ToyServer):
     def ended(self, row: Any, body: Any, cap: int) -> Any:
         shown = super().ended(row, body, cap)
         self.made += 1
-        return [(*shown[0][:3], "stop")] if self.made in (1, 3) else shown
+        return [(*shown[0][:3], "stop", {})] if self.made in (1, 3) else shown
 
 
 @pytest.mark.parametrize("fault", ["json", "error", "reset"])
