@@ -20,7 +20,7 @@ from tests.backends.greedy import SUMS
 from tests.backends.openai.server import ToyServer, serving
 from tests.backends.vllm.fake import faked
 from tests.backends.vllm.lent import lent
-from tests.contracts.backend_contract import TO_END, WARM, BackendContract, awaited
+from tests.contracts.backend_contract import TO_END, WARM, BackendContract, awaited, on_backend
 from tests.contracts.prompt_logprobs_contract import PromptLogprobsContract
 from tests.contracts.spreads_contract import SpreadsContract
 from tests.contracts.walk import classes_with, descendants, missing
@@ -323,18 +323,15 @@ class TestOpenAI(TestToy):
         url = self.servers.enter_context(serving(ToyServer(prompts=self.prompts)))
         return OpenAIBackend(dataclasses.replace(self.capabilities, root=f"{url}/v1"))
 
-    def test_opening_counts_the_prompt(self) -> None:
+    @on_backend("usage")
+    async def test_opening_counts_the_prompt(self, backend: Any) -> None:
         """Every row reads its prompt, for opening computes nothing; it is never more than what was counted."""
-
-        async def check(backend: Any) -> None:
-            handles = [reply.value for reply in await backend.open(list(self.prompts))]
-            assert backend.counters.prompt_tokens == 0
-            for handle, prompt in zip(handles, self.prompts, strict=True):
-                rows = self.ask(backend, handle, self.rows(1))
-                await rows.drain()
-                assert 0 < rows.prompt_tokens + (rows.reused_tokens or 0) <= backend.count(prompt)
-
-        self.run(check, "usage")
+        handles = [reply.value for reply in await backend.open(list(self.prompts))]
+        assert backend.counters.prompt_tokens == 0
+        for handle, prompt in zip(handles, self.prompts, strict=True):
+            rows = self.ask(backend, handle, self.rows(1))
+            await rows.drain()
+            assert 0 < rows.prompt_tokens + (rows.reused_tokens or 0) <= backend.count(prompt)
 
 
 @pytest.mark.slow
