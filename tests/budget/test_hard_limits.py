@@ -18,7 +18,7 @@ import tts.tasks.math
 from tests.contracts.verifier_contract import Do
 from tests.support.chaos import ChaosBackend
 from tests.support.programs import Judge
-from tests.support.runs import Solved, check_books, make_run, searched, solve_and_show
+from tests.support.runs import Solved, check_books, make_run, search_one, solve_and_show
 from tts.backends.capabilities import text_bound
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
@@ -67,7 +67,7 @@ def done(end: Solved) -> Solved:
 def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates: Rates, usd: float) -> None:
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
     plan = "best_of_n(n=40) | weighted"
-    end = searched(PROBLEM, Budget(usd=usd), plan, backend, verifiers=ToyVerifier())
+    end = search_one(PROBLEM, Budget(usd=usd), plan, backend, verifiers=ToyVerifier())
     counters = backend.counters
     spent = rates.cost(
         "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
@@ -78,7 +78,7 @@ def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates:
 def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
     rates = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=4 * 10**6)
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
-    end = searched(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers=Judge())
+    end = search_one(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers=Judge())
     assert (
         end.search.account.spending("usd")
         == rates.cost("usd", generated=backend.counters.generated_tokens)
@@ -110,7 +110,7 @@ def test_a_path_that_cannot_be_paid_keeps_no_other_unscored_whose_score_is_held(
         assert np.isnan(scores).tolist() == [True, False]
 
     plan = Plan(Do(check=check), selection=parse("single | weighted").selection)
-    searched("10 - 7 + 5 - 20", 47, plan, ToyBackend(), verifiers=ToyVerifier())
+    search_one("10 - 7 + 5 - 20", 47, plan, ToyBackend(), verifiers=ToyVerifier())
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -125,7 +125,7 @@ def test_a_slow_verifier_function_is_not_waited_for_beyond_the_time(plain: bool)
 
     verifier = FunctionVerifier(slow if plain else slow_async)
     plan, more = "best_of_n(n=20) | weighted", {"verifiers": {"main": verifier}, "clock": time.perf_counter}
-    end = searched(PROBLEM, Budget(seconds=0.3), plan, ToyBackend(), **more)
+    end = search_one(PROBLEM, Budget(seconds=0.3), plan, ToyBackend(), **more)
     assert end.solution.answer is not None
     known = sum(not math.isnan(c.scores.get("main", math.nan)) for c in end.solution.candidates)
     assert known < 20 if plain else known == 0
@@ -179,7 +179,7 @@ def test_an_array_of_step_scores_is_as_good_as_a_list() -> None:
     def steps(problem: Problem, text: str) -> Any:
         return np.full(len(text.splitlines()), 0.5)
 
-    searched(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers=FunctionVerifier(steps))
+    search_one(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers=FunctionVerifier(steps))
 
 
 class Reads(tts.Verifier):
@@ -198,7 +198,7 @@ class Reads(tts.Verifier):
 def test_a_verifier_on_another_model_is_paid_from_the_budget_or_leaves_scores_unknown(budget: Budget) -> None:
     judge = ChaosBackend(ToyBackend(), seed=1, slow=1)
     plan, more = "best_of_n(n=8) | weighted", {"verifiers": {"main": Reads()}, "models": {"judge": judge}}
-    end = searched(PROBLEM, budget, plan, ToyBackend(), **more)
+    end = search_one(PROBLEM, budget, plan, ToyBackend(), **more)
     assert end.solution.answer is not None
     assert end.solution.usage.verifier_tokens == judge.counters.prompt_tokens + judge.counters.generated_tokens
 
@@ -348,7 +348,7 @@ def test_after_a_stop_nothing_more_is_written() -> None:
             except SearchEnded:
                 continue
 
-    end = searched(
+    end = search_one(
         "1 + 1",
         10**5,
         Plan(Do(check=check), parse("single | unanimous(window=3)").stopping),
@@ -408,7 +408,7 @@ def test_a_selection_that_meets_the_end_of_the_budget_leaves_no_failure() -> Non
             return await super().select(candidates, search)
 
     plan = Plan(parse("best_of_n").strategy, None, Asks())
-    end = searched(PROBLEM, 40, plan, ToyBackend(), verifiers=ToyVerifier())
+    end = search_one(PROBLEM, 40, plan, ToyBackend(), verifiers=ToyVerifier())
     assert end.solution.stopped_by.startswith("budget")
     assert end.solution.answer is not None
 
@@ -430,7 +430,7 @@ def test_functions_of_a_strategy_are_not_waited_for_beyond_the_time() -> None:
 @pytest.mark.parametrize("budget", [Budget(tokens=20_000_000, seconds=0.5), Budget(flops=1e12, seconds=0.5)])
 @pytest.mark.parametrize("plan", ["best_of_n", "best_of_n(n=999999999)"])
 def test_a_budget_for_millions_ends_in_its_time_and_with_an_answer(budget: Budget, plan: str) -> None:
-    end = searched(PROBLEM, budget, plan, ToyBackend(), clock=time.perf_counter)
+    end = search_one(PROBLEM, budget, plan, ToyBackend(), clock=time.perf_counter)
     assert end.solution.stopped_by == "budget: seconds"
     assert end.solution.answer is not None
     assert end.solution.usage.seconds < 30  # far from the minutes that all of it takes
@@ -460,6 +460,6 @@ def test_answers_that_are_slow_to_compare_are_not_waited_for_beyond_the_time() -
 
     backend = FunctionBackend(lambda ask: f"\\boxed{{{ask.seed}}}")
     budget, more = Budget(samples=12, seconds=0.4), {"task": Slow(), "clock": time.perf_counter}
-    end = searched("Which?", budget, "best_of_n(n=12)", backend, **more)
+    end = search_one("Which?", budget, "best_of_n(n=12)", backend, **more)
     assert end.solution.stopped_by == "budget: seconds"
     assert end.solution.usage.seconds < 10  # 66 pairs of half a second were not waited for

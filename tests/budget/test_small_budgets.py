@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.revising import RevisingTask
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.lengths import KnownLengths
 from tts.verifiers.function import FunctionVerifier
@@ -35,7 +35,7 @@ class LongTask(RevisingTask):
 
 def check_used(name: str, samples: int) -> None:
     limit, backend = samples * LENGTH, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
-    end = searched(
+    end = search_one(
         "10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers=FunctionVerifier(judged), task=LongTask()
     )
     solution = end.solution
@@ -78,7 +78,7 @@ def test_an_expansion_goes_on_once_a_length_was_learnt() -> None:
             made.extend(len(of) for of in await search.expand([search.root], 2))
             return search.candidates
 
-    end = searched("3 + 4 - 2", 10 * LENGTH, Expanding(), ToyBackend(), task=LongTask())
+    end = search_one("3 + 4 - 2", 10 * LENGTH, Expanding(), ToyBackend(), task=LongTask())
     assert (made, len(end.solution.candidates)) == ([2], 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.support.heavy import heavy_tailed_model
 from tests.support.revising import RevisingTask
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.needs import needs_of
@@ -55,7 +55,7 @@ def judged(problem: Any, text: str) -> float:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_the_toy_language(name: str, samples: int) -> None:
     limit, backend = samples * 64, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
-    end = searched(
+    end = search_one(
         "10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers=ToyVerifier(error=0.1), task=RevisingTask()
     )
     check_spent(end.solution, limit)
@@ -65,7 +65,7 @@ def test_on_the_toy_language(name: str, samples: int) -> None:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> None:
     limit = samples * 60
-    end = searched(
+    end = search_one(
         "10 - 7 + 5",
         limit,
         FORMS.get(name, name),
@@ -97,6 +97,6 @@ def test_on_the_embedded_policy(name: str) -> None:
 def test_the_one_search_that_ends_at_its_goal_says_what_it_leaves(samples: int) -> None:
     limit = samples * 64
     toy, scores = ToyBackend(ToyLanguage(accuracy=0.7)), {"main": ToyVerifier(error=0.1)}
-    end = searched("10 - 7 + 5", limit, "a_star", toy, verifiers=scores)
+    end = search_one("10 - 7 + 5", limit, "a_star", toy, verifiers=scores)
     left = f"{limit - end.solution.usage.tokens:,}"
     assert end.solution.warnings == (f"a_star ended at its first solution with {left} tokens left; goals=None goes on",)

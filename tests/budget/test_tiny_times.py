@@ -10,7 +10,7 @@ import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.chaos import ChaosBackend
 from tests.support.revising import RevisingTask
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.function import FunctionVerifier
 
@@ -25,7 +25,7 @@ def check_end(form: str, readings: int, slow: int = 0) -> None:
     """Solve with a clock that moves on by a second at each reading."""
     toy, clock = ToyBackend(ToyLanguage(accuracy=0.7, thoughts=form.split("(", maxsplit=1)[0] in THINKING)), count()
     backend = ChaosBackend(toy, seed=readings, slow=slow) if slow else toy
-    searched(
+    search_one(
         "10 - 7 + 5",
         tts.Budget(seconds=readings),
         form,

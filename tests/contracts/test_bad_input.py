@@ -9,7 +9,7 @@ from tests.contracts.test_strategies import CONTRACTS
 from tests.support.chaos import ChaosBackend
 from tests.support.odd import OddBackend, OddVerifier
 from tests.support.revising import revising  # noqa: F401 - a fixture
-from tests.support.runs import check_books, make_run, searched, solution_of, solve_and_show, texts_of
+from tests.support.runs import check_books, make_run, search_one, solution_of, solve_and_show, texts_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import VerifierError
@@ -43,7 +43,7 @@ def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContr
 def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(
     contract: type[StrategyContract], step: str
 ) -> None:
-    end = searched(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers=OddVerifier(""))
+    end = search_one(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers=OddVerifier(""))
     assert end.solution.answer is not None  # the last step runs to the end
     assert max(t.depth for t in end.search.tree.nodes) <= 42
 
@@ -71,7 +71,7 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
 @EACH
 def test_unknown_scores_stop_nothing(contract: type[StrategyContract]) -> None:
     unknown = {"main": OddVerifier("nan")}
-    end = searched(PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers=unknown)
+    end = search_one(PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers=unknown)
     assert end.solution.answer is not None
 
 
@@ -113,7 +113,7 @@ def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> N
 def test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width(
     contract: type[StrategyContract], limit: int
 ) -> None:
-    end = searched(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified())
+    end = search_one(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified())
     assert end.solution.answer is not None
 
 

@@ -139,7 +139,7 @@ def solve_and_show(run: ProblemRun, portion: int | None = None) -> Solved:
     return asyncio.run(solve_runs([run], portion=portion))[0]
 
 
-def searched(
+def search_one(
     problem: str | Problem, budget: Budget | Account | float, plan: Any, backend: Backend, **more: Any
 ) -> Solved:
     """Solve a run that `make_run` makes of these; its solution has no error, and its books are right."""

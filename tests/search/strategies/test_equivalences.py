@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.revising import revising  # noqa: F401 - a fixture
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tests.support.scripted import hash_verifier
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -50,7 +50,7 @@ def test_one_strategy_is_another(plan: str, other: str) -> None:
     for seed in range(6):
         scores: Any = {"main": ToyVerifier(error=0.5)} if (plan, other) == CONSTANT else hash_verifier(seed)
         mine, theirs = (
-            searched(PROBLEM, Budget(samples=60), f"{one} | majority", ToyBackend(LAW), seed=seed, verifiers=scores)
+            search_one(PROBLEM, Budget(samples=60), f"{one} | majority", ToyBackend(LAW), seed=seed, verifiers=scores)
             for one in (plan, other)
         )
         texts = [sorted(c.trajectory.full_text for c in end.search.candidates) for end in (mine, theirs)]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.repeats import repeats
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tts.backends.base import Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -39,7 +39,7 @@ def answered(text: str) -> list[int]:
 def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: Any = None, **budget: Any) -> Solution:
     """Solve with a model that is a function of its prompt's text and a draw in [0, 1)."""
     model = FunctionBackend(lambda ask: say(text_of(ask), np.random.default_rng(ask.seed).random()))
-    end = searched(
+    end = search_one(
         "What is 3 + 4?",
         Budget(**budget or {"samples": 10**3}),
         plan,
@@ -254,14 +254,14 @@ def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branc
     accuracy, right = 0.5, 0
     for seed in range(runs):
         plan = f"tree_of_thoughts(n={n}, branching={branching}, votes=1)"
-        end = searched("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed)
+        end = search_one("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed)
         right += end.solution.answer == "5"
     assert right / runs == near((1 - (1 - accuracy) ** branching) ** 2, runs)
 
 
 def test_values_are_asked_for_once_a_state_and_weigh_the_vote() -> None:
     backend = Valuing(0.5)
-    end = searched("3 + 4 - 2", Budget(tokens=4000), "tree_of_thoughts(n=3, branching=3, votes=2)", backend)
+    end = search_one("3 + 4 - 2", Budget(tokens=4000), "tree_of_thoughts(n=3, branching=3, votes=2)", backend)
     asked = [text for _, text in backend.asked]
     assert len(asked) == len(set(asked)) > 3
     weights = {c.answer: c.trajectory for c in end.solution.candidates}

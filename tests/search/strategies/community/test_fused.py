@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, searched
+from tests.support.runs import Solved, search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -22,7 +22,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def search(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
-    return searched(PROBLEM, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed)
+    return search_one(PROBLEM, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed)
 
 
 def texts(end: Solved) -> list[str]:

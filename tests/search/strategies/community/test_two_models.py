@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.laws import check_law
-from tests.support.repeats import repeats
+from tests.support.repeats import check_law, repeats
 from tests.support.runs import (
     Solved,
     copies,
     make_run,
     search_many,
-    searched,
+    search_one,
     solution_of,
     solve,
 )
@@ -35,7 +34,7 @@ ASKED = "question='Its digit is '"  # which the toy answers by the value so far,
 
 def run(plan: str, seed: int = 0, budget: Any = 4000, problem: Any = PROBLEM) -> Solved:
     models = {"draft": ToyBackend(SMALL)}
-    return searched(problem, budget, plan, ToyBackend(LARGE), seed=seed, models=models)
+    return search_one(problem, budget, plan, ToyBackend(LARGE), seed=seed, models=models)
 
 
 def writers(end: Solved) -> list[list[str]]:

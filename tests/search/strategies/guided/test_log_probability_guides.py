@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.laws import check_law
-from tests.support.repeats import repeats
+from tests.support.repeats import check_law, repeats
 from tests.support.runs import Solved, copies, search_many, solution_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget

@@ -15,7 +15,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tts.backends.base import RowSet, SampleRequest
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -46,7 +46,7 @@ def solved(
 ) -> Solution:
     verifiers = {} if verifier is None else {"main": FunctionVerifier(verifier)}
     given = Budget(**budget or {"samples": 99})
-    end = searched(
+    end = search_one(
         "3 + 4", given, plan, model(SMALL, CHEAP), seed=seed, verifiers=verifiers, models={"large": model(LARGE, DEAR)}
     )
     return end.solution
@@ -158,7 +158,7 @@ def test_one_model_thinks_longer_only_where_two_samples_with_little_thought_disa
     agreed = Counter[bool]()
     for seed in range(20):
         backend = _Thinks()
-        end = searched("3 + 4 - 2 + 9", Budget(samples=9), plan, backend, seed=seed)
+        end = search_one("3 + 4 - 2 + 9", Budget(samples=9), plan, backend, seed=seed)
         low = [c.answer for c in end.solution.candidates[:2]] if backend.efforts == ["low"] * 2 else []
         agreed[bool(low)] += 1
         assert backend.efforts == ["low"] * 2 + ([] if low else ["high"] * 3)
@@ -186,7 +186,7 @@ def test_thinking_is_switched_on_only_where_two_samples_without_it_disagree() ->
     seen = Counter[bool]()
     for seed in range(20):
         backend = _Limits()
-        searched("3 + 4 - 2 + 9", Budget(samples=9, tokens=5000), plan, backend, seed=seed)
+        search_one("3 + 4 - 2 + 9", Budget(samples=9, tokens=5000), plan, backend, seed=seed)
         seen[agreed := len(backend.limits) == 2] += 1
         assert backend.limits == [0] * 2 + ([] if agreed else [50] * 3)
     assert set(seen) == {True, False}

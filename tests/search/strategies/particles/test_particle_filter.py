@@ -9,10 +9,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.support.laws import check_law
 from tests.support.odd import EndsAtRandom
-from tests.support.repeats import repeats
-from tests.support.runs import copies, search_many, searched
+from tests.support.repeats import check_law, repeats
+from tests.support.runs import copies, search_many, search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import softmax
@@ -110,7 +109,7 @@ def _target(*, divided: bool) -> dict[tuple[bool, bool], float]:
 
 @repeats(1000, 3000, "n")
 def test_many_particles_follow_the_product_of_the_levels_potentials(n: int) -> None:
-    end = searched(
+    end = search_one(
         "3 + 4 - 2",
         Budget(samples=10 * n),
         f"particle_filter(n={n})",
@@ -139,7 +138,7 @@ def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: f
 
     verifiers = {"main": FunctionVerifier(worth)}
     for seed in range(10):
-        end = searched(
+        end = search_one(
             "3 + 4",
             Budget(samples=300),
             "particle_filter(n=6, max_steps=6)",
@@ -172,13 +171,13 @@ def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
 
 def test_a_budget_of_few_samples_keeps_every_ancestor_before_it_pays_for_copies() -> None:
     plan = "particle_filter(n=4, resampling='systematic')"
-    end = searched("10 - 7 + 5 - 20", Budget(samples=4), plan, ToyBackend(LANGUAGE), verifiers=CONSTANT)
+    end = search_one("10 - 7 + 5 - 20", Budget(samples=4), plan, ToyBackend(LANGUAGE), verifiers=CONSTANT)
     assert len(end.solution.candidates) == 4
     assert end.solution.usage.samples == 4
 
 
 def test_the_dead_are_pruned_and_their_state_is_released() -> None:
-    end = searched(
+    end = search_one(
         "10 - 7 + 5 - 20",
         Budget(samples=90),
         "particle_filter(n=6)",
@@ -196,6 +195,6 @@ def test_a_sharp_weight_temperature_keeps_the_best_and_a_flat_one_keeps_all() ->
     verifiers = {"main": ToyVerifier(error=0.3)}
     for tau, expected in ((0.001, 1), (1e6, 8)):
         plan = f"particle_filter(n=8, resampling='systematic', weight_temperature={tau})"
-        end = searched("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
+        end = search_one("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
         first = {c.trajectory.path[1].node for c in end.solution.candidates}
         assert (len(first) == expected) or (tau == 0.001 and len(first) < 4)

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.search.strategies.particles.test_particle_filter import CONSTANT, LANGUAGE
-from tests.support.laws import check_law
-from tests.support.runs import Solved, copies, search_many, searched
+from tests.support.repeats import check_law
+from tests.support.runs import Solved, copies, search_many, search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import effective_sample_size, softmax
@@ -26,7 +26,7 @@ NOISY = ToyVerifier(error=0.2)
 
 
 def swept(plan: str, seed: int = 0, verifiers: Any = None, samples: int = 400, problem: str = PROBLEM) -> Solved:
-    return searched(
+    return search_one(
         problem, Budget(samples=samples), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or NOISY
     )
 
@@ -109,13 +109,13 @@ def test_under_a_constant_verifier_what_is_found_follows_the_law_of_the_model(pl
 )
 def test_sizes_left_out_are_shared_over_the_sweeps_and_what_is_left_is_searched_again(plan: str, free: int) -> None:
     # a typical solution is 4 steps of 16 tokens, written and scored; this one is 21
-    end = searched(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY)
+    end = search_one(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY)
     calls = [call for call in end.search.account.ledger.calls if call.kind == "expand"]
     # a plain solution first, whose length says how many the budget pays
     assert [call.rows for call in calls[:2]] == [1, free]
     assert end.solution.stopped_by == "budget: tokens"
     assert end.solution.usage.tokens > 0.8 * 16 * 4 * 32
-    alone = searched(PROBLEM, Budget(samples=1), plan, ToyBackend(LANGUAGE), verifiers=NOISY)
+    alone = search_one(PROBLEM, Budget(samples=1), plan, ToyBackend(LANGUAGE), verifiers=NOISY)
     assert len(alone.solution.candidates) == 1
 
 
@@ -184,7 +184,7 @@ def test_annealing_keeps_more_first_steps_alive_than_particle_filtering_does() -
     kept: dict[str, float] = {}
     for plan in ("particle_filter(n=12, resampling='systematic')", "entropic_particle_filter(n=12, horizon=40)"):
         ends = [
-            searched(
+            search_one(
                 PROBLEM, Budget(samples=400), plan, ToyBackend(language), seed=seed, verifiers=ToyVerifier(error=0.01)
             )
             for seed in range(15)

@@ -18,7 +18,7 @@ import tts.search.strategies.particles.parallel_tempering
 import tts.search.strategies.particles.particle_gibbs
 from tests.search.strategies.particles.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
 from tests.support.repeats import repeats
-from tests.support.runs import copies, make_run, search_many, searched, solve_and_show
+from tests.support.runs import copies, make_run, search_many, search_one, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -163,7 +163,7 @@ def test_particle_gibbs_follows_its_exact_law(
 def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_target() -> None:
     n = 1000
     plan = f"particle_filter(n={n}, target='last') | majority"
-    end = searched(PROBLEM, Budget(samples=10 * n), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED)
+    end = search_one(PROBLEM, Budget(samples=10 * n), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED)
     seen = Counter(state_of(c.trajectory) for c in end.solution.candidates)
     assert sum(seen.values()) == n
     wanted, levels = Enumerated("last", 1.0, 1.0).posterior(), Enumerated("levels", 1.0, 1.0).posterior()
@@ -175,7 +175,7 @@ def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_t
 
 
 def test_without_resampling_no_particle_has_copies() -> None:
-    end = searched(
+    end = search_one(
         PROBLEM, Budget(samples=99), "particle_filter(n=6, resample_below=0)", ToyBackend(LANGUAGE), verifiers=VERIFIED
     )
     assert end.solution.usage.samples == 6
@@ -193,7 +193,7 @@ def test_a_lookahead_weighs_particles_by_where_they_lead() -> None:
     verifiers, right = {"main": FunctionVerifier(late)}, {}
     for lookahead in (0, 1):
         plan = f"particle_filter(n=40, lookahead={lookahead})"
-        end = searched(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
+        end = search_one(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
         second = [t for t in end.search.tree.nodes if t.depth == 2 and t.node not in end.search.tree.scratch]
         right[lookahead] = float(np.mean([state_of(t)[0] for t in second]))
     assert 0.2 < right[0] < 0.8  # drawn before anything was seen

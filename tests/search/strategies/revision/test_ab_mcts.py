@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, searched
+from tests.support.runs import Solved, search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw, normal_posterior
@@ -25,7 +25,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 def grow(plan: str, seed: int = 0, verifiers: Any = None) -> Solved:
     scores = verifiers or {"main": ToyVerifier(error=0.2)}
-    return searched(PROBLEM, Budget(samples=60), plan, ToyBackend(LANGUAGE), verifiers=scores, seed=seed)
+    return search_one(PROBLEM, Budget(samples=60), plan, ToyBackend(LANGUAGE), verifiers=scores, seed=seed)
 
 
 def draws(count: int, of: object, *args: object) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 import tts
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, searched, texts_of
+from tests.support.runs import Solved, search_one, texts_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -28,7 +28,7 @@ PROBLEM = "3 + 4 - 2"
 
 
 def revise(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
-    return searched(
+    return search_one(
         PROBLEM, budget or Budget(samples=50), plan, ToyBackend(language), seed=seed, verifiers=ToyVerifier(error=0.1)
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.candidates import candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, searched
+from tests.support.runs import Solved, search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 
@@ -25,7 +25,7 @@ def search(
     problem: str = "10 - 7 + 5 - 20",
     budget: Budget | None = None,
 ) -> Solved:
-    return searched(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed)
+    return search_one(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed)
 
 
 # Answer convergence: a probe of one token has the toy say its running value -------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.support.runs import searched, texts_of
+from tests.support.runs import search_one, texts_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -28,7 +28,7 @@ NOISY = ToyVerifier(error=0.2)
 
 def draw(plan: str, seed: int = 0, budget: Budget | None = None, verifiers: Any = NOISY) -> Solution:
     given = budget or Budget(samples=60)
-    return searched(PROBLEM, given, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers).solution
+    return search_one(PROBLEM, given, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers).solution
 
 
 # Adaptive sampling ----------------------------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.laws import check_law
 from tests.support.letters import Letters, mass, texts_of
-from tests.support.repeats import repeats
-from tests.support.runs import searched
+from tests.support.repeats import check_law, repeats
+from tests.support.runs import search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.samples.power_sampling import Chance, chances, log_ratio
@@ -89,7 +88,7 @@ def apart(a: dict[Text, float], b: dict[Text, float]) -> float:
 
 
 def drawn(plan: str, seed: int = 0) -> Counter[str]:
-    end = searched("write", Budget(samples=10**6), plan, Letters(after), seed=seed)
+    end = search_one("write", Budget(samples=10**6), plan, Letters(after), seed=seed)
     return Counter(c.trajectory.full_text for c in end.solution.candidates)
 
 
@@ -153,7 +152,7 @@ def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains:
     plan = f"power_sampling(alpha=4, block={math.ceil(length / 4)}, chains={chains})"
     # independent letters: p^4 is that of each
     backend = Letters(lambda text: letters if len(text) < length - 1 else {"": 1.0})
-    end = searched("write", Budget(samples=10**6), plan, backend)
+    end = search_one("write", Budget(samples=10**6), plan, backend)
     powered = np.exp(4 * law) / np.exp(4 * law).sum()
     plain, sharp = float(np.exp(law) @ law), float(powered @ law)
     written = chains * (length - 1)
@@ -168,7 +167,7 @@ def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains:
 
 
 def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
-    end = searched(PROBLEM, 20000, "power_sampling(moves=8, block=6, chains=3)", ToyBackend(LANGUAGE))
+    end = search_one(PROBLEM, 20000, "power_sampling(moves=8, block=6, chains=3)", ToyBackend(LANGUAGE))
     tree = end.search.tree
     written = sum(call.usage.generated_tokens for call in end.search.account.ledger.calls)
     assert end.solution.usage.generated_tokens == written > 3 * 15 * 4
@@ -185,23 +184,23 @@ def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
 
 
 def test_chains_that_a_limit_keeps_from_beginning_have_not_failed() -> None:
-    solution = searched(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE)).solution
+    solution = search_one(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE)).solution
     assert (solution.stopped_by, solution.failures) == ("budget: tokens", {})
     assert solution.candidates
 
 
 def test_chains_that_the_budget_cuts_are_candidates_only_where_none_is_whole() -> None:
-    short = searched(PROBLEM, Budget(samples=4), "power_sampling(moves=20, block=100)", ToyBackend(LANGUAGE))
+    short = search_one(PROBLEM, Budget(samples=4), "power_sampling(moves=20, block=100)", ToyBackend(LANGUAGE))
     assert [c.index for c in short.solution.candidates] == [0]
     assert short.solution.stopped_by == "budget: samples"
     plan = "power_sampling(moves=5, block=100)"
-    ten, twelve = (searched(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE)).solution for n in (12, 17))
+    ten, twelve = (search_one(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE)).solution for n in (12, 17))
     assert [len(s.candidates) for s in (ten, twelve)] == [2, 2]  # a chain is six samples
     assert [c.trajectory.full_text for c in ten.candidates] == [c.trajectory.full_text for c in twelve.candidates]
 
 
 def test_without_a_block_a_plain_solution_shows_how_long_a_quarter_is_and_has_no_vote() -> None:
-    end = searched(PROBLEM, Budget(samples=10**4), "power_sampling(chains=3, moves=2)", ToyBackend(LANGUAGE))
+    end = search_one(PROBLEM, Budget(samples=10**4), "power_sampling(chains=3, moves=2)", ToyBackend(LANGUAGE))
     first, *chains = sorted(end.solution.candidates, key=lambda c: c.index)
     assert len(chains) == 3
     assert first.weight == 0.0
@@ -211,5 +210,5 @@ def test_without_a_block_a_plain_solution_shows_how_long_a_quarter_is_and_has_no
     ]
     assert plain == first.trajectory.num_tokens
     assert block == 3 * math.ceil(plain / 4), "a quarter of what was seen, and not of the task's constant"
-    alone = searched(PROBLEM, Budget(samples=2), "power_sampling", ToyBackend(LANGUAGE)).solution
+    alone = search_one(PROBLEM, Budget(samples=2), "power_sampling", ToyBackend(LANGUAGE)).solution
     assert alone.answer is not None

@@ -12,7 +12,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import searched
+from tests.support.runs import search_one
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
 from tts.search.strategies.samples.self_verification import SelfVerification
@@ -36,7 +36,7 @@ def model(seen: list[str] | None = None, words: int = 3) -> Callable[[Ask], Answ
 
 
 def solved(plan: str, seed: int = 0, seen: list[str] | None = None, **budget: Any) -> Solution:
-    end = searched("3 + 4", Budget(**budget or {"samples": 10**4}), plan, FunctionBackend(model(seen)), seed=seed)
+    end = search_one("3 + 4", Budget(**budget or {"samples": 10**4}), plan, FunctionBackend(model(seen)), seed=seed)
     return end.solution
 
 
@@ -140,7 +140,7 @@ def test_solutions_whose_verification_fills_the_context_vote_as_they_are() -> No
     class Small(FunctionBackend):
         context = 40
 
-    end = searched("3 + 4", Budget(samples=9), "self_verification(n=3, verifications=2)", Small(model()))
+    end = search_one("3 + 4", Budget(samples=9), "self_verification(n=3, verifications=2)", Small(model()))
     assert end.solution.usage.samples == 3
     assert end.solution.answer in ("7", "8")
     assert all(not c.scores for c in end.solution.candidates)

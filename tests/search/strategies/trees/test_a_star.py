@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.odd import OddVerifier
-from tests.support.runs import Solved, searched, solution_of
+from tests.support.runs import Solved, search_one, solution_of
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -26,7 +26,7 @@ STEPS = 40
 
 
 def ended(plan: str, seed: int = 0, verifiers: Any = None, budget: Budget = AMPLE, text: str = TEXT) -> Solved:
-    return searched(text, budget, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hash_verifier(seed))
+    return search_one(text, budget, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hash_verifier(seed))
 
 
 def expanded(end: Solved) -> list[Trajectory]:
@@ -115,7 +115,7 @@ def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
     # with consistent costs f is the greatest h of a path here: .5 for a, b, c and d
     script = {"": ("a\n", "b\n"), "b\n": ("c\n", "d\n")}
     scores = table({"a": 0.5, "b": 0.5, "c": 0.875, "d": 0.5, "A: 0": 0.0})
-    end = searched(
+    end = search_one(
         "1 + 1", AMPLE, "a_star(goals=1, branching=2, edge_cost='consistent')", Scripted(script), verifiers=scores
     )
     # the newest; of lower h, though older; deeper
@@ -125,7 +125,7 @@ def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
 def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
     scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
-    end = searched("1 + 1", AMPLE, "a_star(goals=1, branching=2)", Scripted(script), verifiers=scores)
+    end = search_one("1 + 1", AMPLE, "a_star(goals=1, branching=2)", Scripted(script), verifiers=scores)
     assert end.solution.answer == "2"  # f = .1 + .2, or .3 with what it fell by; the first solution made has f = 1
     assert [c.answer for c in end.solution.candidates] == ["2"]
     assert end.solution.stopped_by == "done"
@@ -134,14 +134,14 @@ def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
 def test_by_default_it_ends_at_the_first_solution_and_says_what_is_left() -> None:
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
     scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
-    end = searched(
+    end = search_one(
         "1 + 1", Budget(tokens=1000, verifier_calls=50), "a_star(branching=2)", Scripted(script), verifiers=scores
     )
     assert str(end.solution.strategy) == "a_star(branching=2) | best"
     left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.remainder().items()}
     rest = f"{left['tokens']} tokens and {left['verifier_calls']} verifier_calls"
     assert end.solution.warnings == (f"a_star ended at its first solution with {rest} left; goals=None goes on",)
-    unlimited = searched("1 + 1", Budget(seconds=1000), "a_star(branching=2)", Scripted(script), verifiers=scores)
+    unlimited = search_one("1 + 1", Budget(seconds=1000), "a_star(branching=2)", Scripted(script), verifiers=scores)
     assert unlimited.solution.warnings == ()
 
 
@@ -193,7 +193,7 @@ def test_where_the_budget_ends_it_the_best_solution_in_the_frontier_is_the_candi
 
 def test_copies_among_continuations_are_dropped_and_not_scored() -> None:
     script = {"": ("a\n", "a\n", "b\n"), "a\n": ("A: 1\n",), "b\n": ("A: 2\n",)}
-    end = searched(
+    end = search_one(
         "1 + 1", AMPLE, "a_star(goals=1, branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})
     )
     assert [call.rows for call in end.search.account.ledger.calls if call.kind == "score"] == [2, 1]

@@ -8,9 +8,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from tests.support.laws import check_law
-from tests.support.repeats import repeats
-from tests.support.runs import copies, search_many, searched, solution_of, texts_of
+from tests.support.repeats import check_law, repeats
+from tests.support.runs import copies, search_many, search_one, solution_of, texts_of
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -27,7 +26,7 @@ def test_without_branching_it_is_best_of_n() -> None:
     for seed in range(5):
         for n in (1, 3, 6):
             beam, plain = (
-                searched(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=hash_verifier(seed))
+                search_one(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=hash_verifier(seed))
                 for plan in (f"beam(n={n}, branching=1, duplicates='keep') | best", f"best_of_n(n={n}) | best")
             )
             assert sorted(texts_of(beam.solution)) == sorted(texts_of(plain.solution))
@@ -60,7 +59,7 @@ def test_under_a_constant_verifier_the_last_final_path_follows_the_models_law(ru
 
 @pytest.mark.parametrize(("n", "branching", "kept"), [(8, 4, 2), (6, 4, 2), (5, 5, 1), (3, 8, 1), (7, 2, 4)])
 def test_every_level_has_n_beams_and_n_over_m_of_them_are_kept(n: int, branching: int, kept: int) -> None:
-    end = searched(
+    end = search_one(
         TEXT,
         AMPLE,
         f"beam(n={n}, branching={branching}, duplicates='keep')",
@@ -128,7 +127,7 @@ def test_copies_of_a_text_are_dropped_before_they_are_scored() -> None:
     scores = table({"a": 0.9, "b": 0.4, "c": 0.3})
     for duplicates, parents in (("drop", {"a\n", "b\n"}), ("keep", {"a\n"})):
         plan = f"beam(n=4, branching=2, duplicates='{duplicates}')"
-        end = searched("1 + 1", AMPLE, plan, Scripted({"": ROOT_STEPS}), verifiers=scores)
+        end = search_one("1 + 1", AMPLE, plan, Scripted({"": ROOT_STEPS}), verifiers=scores)
         assert {c.trajectory.parent.text for c in end.solution.candidates} == parents
         first = next(call for call in end.search.account.ledger.calls if call.kind == "score")
         assert first.rows == (3 if duplicates == "drop" else 4)
@@ -157,7 +156,7 @@ def test_the_trace_marks_what_was_dropped_and_not_the_way_to_a_solution() -> Non
 
 def test_a_path_that_never_ends_is_ended_at_the_last_step() -> None:
     endless = Scripted({}, always=("x\n", "y\n"))
-    end = searched(
+    end = search_one(
         "1 + 1", Budget(tokens=2000), "beam(n=2, branching=2, max_steps=5)", endless, verifiers=hash_verifier()
     )
     assert max(t.depth for t in end.search.tree.nodes) == 5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs import searched, solution_of
+from tests.support.runs import search_one, solution_of
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -76,7 +76,7 @@ def test_among_equals_the_first_is_chosen() -> None:
 
 
 def test_nothing_is_scored_where_nothing_is_to_be_chosen() -> None:
-    end = searched(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hash_verifier())
+    end = search_one(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hash_verifier())
     rows = [call.rows for call in end.search.account.ledger.calls if call.kind == "score"]
     assert rows == [4] * len(rows)  # the subtree of width 1 is not asked about
     assert rows

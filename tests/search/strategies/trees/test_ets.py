@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.runs import Solved, searched
+from tests.support.runs import Solved, search_one
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -132,7 +132,7 @@ def test_vectors_without_a_direction_are_a_cluster_of_their_own() -> None:
 
 
 def ended(plan: str, seed: int = 0, verifiers: Any = None, **more: Any) -> Solved:
-    return searched(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hash_verifier(seed), **more)
+    return search_one(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hash_verifier(seed), **more)
 
 
 def nodes(end: Solved) -> list[Any]:
@@ -170,7 +170,7 @@ def test_coverage_keeps_a_step_of_each_kind() -> None:
     scores = table({"so one": 0.9, "then we add": 0.3, "quite another thing": 0.1})
     for coverage, kinds in ((0.0, {"so one\n"}), (30.0, set(script[""]))):  # a charge that alone keeps one leaf
         plan = f"ets(n=8, charge=3.0, coverage={coverage}, balance_temperature=10.0)"
-        end = searched("1 + 1", AMPLE, plan, Scripted(script), verifiers=scores)
+        end = search_one("1 + 1", AMPLE, plan, Scripted(script), verifiers=scores)
         grown = {t.parent.text for t in end.search.tree.nodes if t.depth == 2}
         assert grown == kinds
 

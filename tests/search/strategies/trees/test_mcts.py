@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.odd import EndsAtRandom
-from tests.support.runs import Solved, copies, search_many, searched
+from tests.support.runs import Solved, copies, search_many, search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.trees.mcts import uct
@@ -21,7 +21,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 def grow(plan: str, seed: int = 0, verifiers: Any = None, backend: Any = None, samples: int = 400) -> Solved:
     model, scores = backend or ToyBackend(LANGUAGE), verifiers or {"main": ToyVerifier()}
-    return searched(PROBLEM, Budget(samples=samples), plan, model, seed=seed, verifiers=scores)
+    return search_one(PROBLEM, Budget(samples=samples), plan, model, seed=seed, verifiers=scores)
 
 
 def test_the_formula() -> None:

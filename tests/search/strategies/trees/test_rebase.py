@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.runs import Solved, searched, solution_of
+from tests.support.runs import Solved, search_one, solution_of
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -50,18 +50,18 @@ def check_widths(end: Solved, n: int) -> None:
 @pytest.mark.parametrize("temperature", [1e-6, 0.2, 1e6])
 def test_every_level_has_the_whole_width_and_n_paths_end(n: int, temperature: float) -> None:
     plan = f"rebase(n={n}, balance_temperature={temperature})"
-    check_widths(searched(TEXT, AMPLE, plan, ToyBackend(LAW), verifiers=hash_verifier(n)), n)
+    check_widths(search_one(TEXT, AMPLE, plan, ToyBackend(LAW), verifiers=hash_verifier(n)), n)
 
 
 @pytest.mark.parametrize("n", [3, 6, 7, 12])
 def test_the_width_shrinks_by_one_for_each_path_that_has_ended(n: int) -> None:
-    check_widths(searched("1 + 1", AMPLE, f"rebase(n={n})", Scripted(UNEVEN), verifiers=hash_verifier(n)), n)
+    check_widths(search_one("1 + 1", AMPLE, f"rebase(n={n})", Scripted(UNEVEN), verifiers=hash_verifier(n)), n)
 
 
 def test_children_follow_the_scores() -> None:
     script = {"": ("a\n", "b\n", "c\n", "d\n")}
     scores = table({"a": 0.9, "b": 0.8, "c": 0.5, "d": 0.1})
-    end = searched("1 + 1", AMPLE, "rebase(n=16)", Scripted(script), verifiers=scores)
+    end = search_one("1 + 1", AMPLE, "rebase(n=16)", Scripted(script), verifiers=scores)
     # four nodes of each step, four of each score: what the sixteen children are divided by
     children = Counter(t.parent.text for t in end.search.tree.nodes if t.depth == 2)
     w = {"a\n": 1.0, "b\n": 0.6065, "c\n": 0.1353, "d\n": 0.0183}
@@ -79,7 +79,7 @@ def test_scores_of_any_range_balance_alike() -> None:
 
 
 def test_a_path_at_the_depth_cap_runs_to_its_end() -> None:
-    end = searched(TEXT, AMPLE, "rebase(n=5, max_steps=2)", ToyBackend(LAW), verifiers=hash_verifier())
+    end = search_one(TEXT, AMPLE, "rebase(n=5, max_steps=2)", ToyBackend(LAW), verifiers=hash_verifier())
     assert max(t.depth for t in end.search.tree.nodes) == 2
     assert len(end.solution.candidates) == 5
     assert all(c.answer is not None for c in end.solution.candidates)

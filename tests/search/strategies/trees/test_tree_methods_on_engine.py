@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import pair
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, searched
+from tests.support.runs import Solved, search_one
 from tts.budget.budget import Budget
 from tts.verifiers.heads import ProcessVerifier
 
@@ -25,7 +25,7 @@ def solved_on_engine(plan: str) -> tuple[Solved, int]:
     backend: Any = pair.shared_engine()
     stats = backend.reward_models["process"].runner.stats
     before = stats.prefill_computed
-    end = searched("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers=ProcessVerifier())
+    end = search_one("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers=ProcessVerifier())
     return end, stats.prefill_computed - before
 
 
