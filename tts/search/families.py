@@ -55,7 +55,7 @@ FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
 # strategies whose gain was not measured
 COMMUNITY: Final = frozenset(
     (
-        "archon", "budget_forcing", "deepconf_online", "entropy_switching", "forest_of_thought", "fractured",
+        "archon", "budget_forcing", "cascade", "deepconf_online", "entropy_switching", "forest_of_thought", "fractured",
         "mind_evolution", "mixture_of_agents", "pacore", "program_aided", "recursive_self_aggregation", "self_refine",
         "spec_reason", "tree_of_thoughts",
     )

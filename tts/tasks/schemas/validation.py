@@ -24,8 +24,9 @@ from tts._core.threads import postpone
 from tts.errors import ConfigError, MissingDependency, quote
 from tts.tasks.worker import WorkerDiedError, WorkerPool, python_command
 
-QUICK_S = 0.02  # in this process, for one text of a model
+QUICK_S = 0.02  # of the processor in this process, for one text of a model
 TIME_LIMIT_S = 2.0  # in a worker, for one text of a model
+_PROBE_S = 0.2  # of the processor, for a schema
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # Keywords that alone may take long, or that lead to a validator which does not look at the clock.
 _SLOW = re.compile(
@@ -78,7 +79,7 @@ class Schema:
     def _probe(self) -> None:
         """Refuse a schema that applies itself to the same value without end, which shows on any value."""
         try:
-            with _deadline(time.monotonic() + QUICK_S):
+            with _deadline(time.thread_time() + _PROBE_S):
                 self._validator.is_valid(None)
         except RecursionError:
             raise ConfigError(
@@ -99,14 +100,14 @@ class Schema:
             ValidationLimitError: The validation took too long.
         """
         allowance = allowance or Allowance()
-        start_s = time.monotonic()
+        start_s = time.thread_time()  # of this thread alone, so that a busy machine changes no verdict
         if self._is_quick:
             try:
                 return is_valid(self._validator, value, start_s + allowance.quick_s)
             except _NotQuickError:
                 pass
             finally:
-                allowance.quick_s -= time.monotonic() - start_s
+                allowance.quick_s -= time.thread_time() - start_s
         postpone()
         return self._ask(json.dumps(value), allowance)
 
@@ -140,7 +141,7 @@ def is_valid(validator: Any, value: Any, deadline_s: float | None = None) -> boo
     Args:
         validator: A validator from `compile_schema`.
         value: The value of JSON.
-        deadline_s: The time on the monotonic clock after which the validation ends; None: it has no end.
+        deadline_s: The processor time of this thread after which the validation ends; None: it has no end.
 
     Raises:
         _NotQuickError: The deadline has passed.
@@ -244,7 +245,7 @@ def _look_at_clock(check: Callable[..., Iterable[Any] | None]) -> Callable[..., 
 
     def timed_check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         deadline_s = _DEADLINE.get()
-        if deadline_s is not None and time.monotonic() > deadline_s:
+        if deadline_s is not None and time.thread_time() > deadline_s:
             raise _NotQuickError
         yield from check(validator, value, instance, schema) or ()
 
