@@ -405,6 +405,22 @@ def own_verifier(record: ModelRecord | None, task: str = "") -> str:
     return "" if record is None else dict(record.task_verifiers).get(task, record.verifier)
 
 
+def loaded_records(
+    models: Mapping[str, Backend | ModelRecord], verifiers: Mapping[str, Verifier] | None
+) -> list[ModelRecord]:
+    """Return the records of all models that a solver loads, those of its verifiers included.
+
+    Args:
+        models: The models by role.
+        verifiers: The verifiers by role; None: the one that the policy's record names.
+    """
+    records = [model for model in models.values() if isinstance(model, ModelRecord)]
+    own_name = own_verifier(records[0]) if records and verifiers is None else ""
+    chosen = [make_verifier(own_name)] if own_name else list((verifiers or {}).values())
+    own_models = [traits_of(verifier).own_model for verifier in chosen]
+    return records + [model.loads() for model in own_models if model is not None and model.loads is not None]
+
+
 def make_verifiers(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
     """Return verifiers by role; None where `given` is None.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from tts._core.logs import get_logger
 from tts.backends.base import Sampling, sampling_with
+from tts.backends.loading.expected import expecting
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, divide
@@ -35,6 +36,7 @@ from tts.solver.model_cache import (
     ModelCache,
     VerifierLike,
     VerifierRoles,
+    loaded_records,
     make_verifiers,
     own_verifier,
     resolve,
@@ -163,11 +165,12 @@ class Solver:
         limits = None if budget is None else read_limits(budget)
         seconds = None if limits is None else _first_seconds(limits, servers)
         probe_seconds = None if seconds is None else seconds / 2 / len(roles)
-        backends = self._cache.backends(self._models, probe_seconds)
+        with expecting(loaded_records(self._models, scorers)):
+            backends = self._cache.backends(self._models, probe_seconds)
+            self._scorers = VerifierRoles(scorers, self._models, backends)
         # when the seconds of the first budget began, if making this solver counts against them
         counts_time = bool(servers) and seconds is not None and not isinstance(limits, Account)
         self._started = started if counts_time else None
-        self._scorers = VerifierRoles(scorers, self._models, backends)
         self._described = (
             None if scorers is None else {role: describe_verifier(verifier) for role, verifier in scorers.items()}
         )

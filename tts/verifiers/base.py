@@ -260,10 +260,12 @@ class OwnModel:
         rates: Cost of a token of the model.
         opened: A function that returns the verifier for the search of one problem, with a cache of the texts that its
             model has read. The search drops the verifier with its cache.
+        loads: A function that returns the record of the model that this process loads; None: it loads no model.
     """
 
     rates: Rates
     opened: Callable[[], Verifier]
+    loads: Callable[[], ModelRecord] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

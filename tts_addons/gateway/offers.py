@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.backends.base import Backend, Sampling
+from tts.backends.loading.expected import expecting
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
 from tts.models.record import ModelRecord
 from tts.solver.checks import check_setup
-from tts.solver.model_cache import ModelCache, resolve
+from tts.solver.model_cache import ModelCache, loaded_records, make_verifiers, resolve
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts_addons.gateway.config import GatewayConfig, GatewayModel, Preset, budget_of, chain_of
@@ -187,12 +188,15 @@ class Offers:
             ConfigError: A model cannot be loaded, or a preset cannot run, such as one that chooses by scores without a
                 verifier.
         """
-        for servers in self.servers.values():
-            for records in servers.records:
-                for record in records.values():
-                    self.cache.backend(record)
-        for offer in self.by_name.values():
-            self._check(offer)
+        by_role = [records for servers in self.servers.values() for records in servers.records]
+        all_records = [record for records in by_role for record in records.values()]
+        verifiers = [make_verifiers(_verifier(offer)) for offer in self.by_name.values()]
+        of_verifiers = [record for some in verifiers if some for record in loaded_records({}, some)]
+        with expecting([*all_records, *of_verifiers]):
+            for record in all_records:
+                self.cache.backend(record)
+            for offer in self.by_name.values():
+                self._check(offer)
 
     def _check(self, offer: Offer) -> None:
         """Refuse a model or preset that could serve no request.
@@ -203,17 +207,21 @@ class Offers:
         preset, model = offer.preset, offer.settings
         own_budget = preset.budget if preset.budget is not None else model.budget
         strategy = preset.strategy if preset.strategy is not None else model.strategy
-        verifiers = preset.verifier if preset.verifier is not None else model.verifiers
         draws: dict[str, Any] = dict(model.sampling)
         if preset.temperature is not None:
             draws["temperature"] = preset.temperature
         try:
             sampling = Sampling(**draws)
-            solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
+            solver = Solver(self.servers[offer.model].records[0], _verifier(offer), sampling=sampling, keep=self.cache)
             budget = Budget(tokens=self._config.limits.tokens) if own_budget is None else budget_of(own_budget)
             check_setup(solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).setup, budget.limits)
         except ConfigError as failure:
             raise ConfigError(f"no request to {offer.name} could run: {failure.cause}", hint=failure.hint) from None
+
+
+def _verifier(offer: Offer) -> Any:
+    """Return the verifier of an offer, its preset's or else its model's; None: none is named."""
+    return offer.settings.verifiers if offer.preset.verifier is None else offer.preset.verifier
 
 
 def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelServers:

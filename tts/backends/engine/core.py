@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Finish
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.device.graphs import FixedSteps
+from tts.backends.engine.device.memory import give_back, using_device
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import StepRows, make_plan
 from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, output_indices
@@ -118,8 +119,21 @@ class Runner:
         self._scheduler.end_step()
         self._kept_logits.clear()
 
+    def drop(self) -> None:
+        """Give back the memory of the weights, and of keys and values. No step may follow."""
+        self._kept_logits.clear()
+        self.fixed = None
+        self.tree.pool.drop()
+        self.decoder.drop()
+        give_back(self)
+
     def step(self) -> None:
         """Run one step of at most one forward pass. The failure of a row or path ends that row or path alone."""
+        with using_device(self.decoder.device):
+            self._step()
+
+    def _step(self) -> None:
+        """Run one step, on the current device."""
         began = time.perf_counter()
         self.tree.clock += 1
         self._cancel()

@@ -294,6 +294,12 @@ class Decoder:
 
         self.team.run(run, list(zip(self._thread_operations, timers, edges[:-1], edges[1:], strict=True)))
 
+    def drop(self) -> None:
+        """Free the memory of the weights, after which nothing can be computed."""
+        self._embedding = self._norm = torch.empty(0)
+        self._layers, self._head, self._stack = [], None, None
+        del self.operations
+
     def close(self) -> None:
         """End the threads of the decoder."""
         self.team.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,7 +16,8 @@ from tts.backends.base import Sampling
 from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.device.graphs import Capture, CudaCapture, FixedRoom, FixedSteps
+from tts.backends.engine.device.graphs import LOG, Capture, CudaCapture, FixedRoom, FixedSteps
+from tts.backends.engine.device.memory import held_models, hold, loading_on, pool_bytes, resolve_device
 from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead
 from tts.backends.engine.int8 import check_int8
@@ -25,11 +27,12 @@ from tts.backends.engine.pool import BlockPool, KVPrecision
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import SchedulerLimits
 from tts.backends.engine.tree import KVTree
-from tts.backends.engine.weights import Checkpoint, read_checkpoint, read_heads, read_readout
+from tts.backends.engine.weights import Checkpoint, num_weights, read_checkpoint, read_heads, read_readout
 from tts.backends.engine.work import PrefillJob
 from tts.backends.kernels.draw import DrawRequest
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.loading.cpu import check_bfloat16
+from tts.backends.loading.expected import expected_models
 from tts.backends.text.rendering import Renderer, eos_ids
 from tts.budget.budget import Rates
 from tts.errors import ConfigError, KVBudgetError
@@ -56,8 +59,8 @@ class EngineOptions:
         threads: The threads that share a step on a CPU; None: torch's number of threads.
         max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Further rows wait.
         step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
-        kv_budget: Bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is
-            allocated on use.
+        kv_budget: Bytes for keys and values of each model; None: 2 GiB on a CPU. Elsewhere all models of the run share
+            80 % of the memory beside their weights. A CPU's memory is allocated on use.
         share: Whether rows read common ancestors together; False reads every path alone, for comparison.
         cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once.
             The graphs' buffers count as a part of `kv_budget`. None: graphs on a CUDA device.
@@ -138,6 +141,14 @@ class EngineOptions:
         if not WIDENS_HALVES:
             raise ConfigError("kv_precision is 'float16', but this CPU has no F16C to widen it", hint="use 'float32'")
 
+    def resolved(self) -> EngineOptions:
+        """Return the options with the index of their device, so that every thread means the same one.
+
+        Raises:
+            ConfigError: torch sees no such device.
+        """
+        return dataclasses.replace(self, device=str(resolve_device(self.place)))
+
     @property
     def exact(self) -> bool:
         """Whether a row's numbers do not depend on its batch."""
@@ -159,7 +170,7 @@ class EngineOptions:
 
     @property
     def place(self) -> torch.device:
-        """The device.
+        """The device, as it was named.
 
         Raises:
             ConfigError: torch knows no such device.
@@ -197,7 +208,7 @@ def load_parts(
     Args and errors are those of `EngineBackend.from_record`.
     """
     refuse_url(record)
-    settings = EngineOptions(**options)
+    settings = EngineOptions(**options).resolved()
     all_models = dict(reward_models or {})
     own_records = {name: process for name, process in process_records(record).items() if name not in all_models}
     checkpoint = read_checkpoint(record)
@@ -208,13 +219,17 @@ def load_parts(
     }
     for process_model in process_models.values():
         _check_beside(record, checkpoint, process_model)
-    share = 0.8 / (1 + len(process_models))
-    runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
+    checkpoints = {record.name: checkpoint}
+    checkpoints |= {f"{record.name} {name}": model.checkpoint for name, model in process_models.items()}
+    pool = _pool_bytes(settings, checkpoints, record)
+    runner, renderer = make_runner(
+        checkpoint, settings, heads=all_heads, pool=pool, output_layer=output_layer, name=record.name
+    )
     identity = _identity(checkpoint.digest, runner.decoder)
     with ExitStack() as unless_all_load:  # closes the models that are loaded, if a later one cannot be loaded
         unless_all_load.callback(runner.decoder.close)
         for name, process_model in process_models.items():
-            all_models[name] = _load_process_model(process_model, settings, share)
+            all_models[name] = _load_process_model(process_model, settings, pool)
             unless_all_load.callback(all_models[name].runner.decoder.close)
             identity += f" {name}={process_model.checkpoint.digest},{process_model.digest}"
         unless_all_load.pop_all()
@@ -259,9 +274,11 @@ def _check_head(subject: str, head: ValueHead, hidden: int) -> None:
         raise ConfigError(f"the {subject} has a weight of shape {head.weight.shape}, but the hidden size is {hidden}")
 
 
-def _load_process_model(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
+def _load_process_model(process: _ProcessModel, settings: EngineOptions, pool: int) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
-    runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=process.readout.logits)
+    runner, _ = make_runner(
+        process.checkpoint, settings, pool=pool, output_layer=process.readout.logits, name=process.record.name
+    )
     template = StepTemplate(encode=None, readout=process.readout, step=process.record.step)
     return RewardModel(runner, template, render=None, rates=rates(process.record))
 
@@ -282,7 +299,11 @@ def build_reward_model(
     refuse_url(record)
     checkpoint = read_checkpoint(record)
     step_template = template(_renderer(checkpoint))
-    runner, renderer = make_runner(checkpoint, EngineOptions(**options), output_layer=step_template.readout.logits)
+    settings = EngineOptions(**options).resolved()
+    pool = _pool_bytes(settings, {record.name: checkpoint}, record)
+    runner, renderer = make_runner(
+        checkpoint, settings, pool=pool, output_layer=step_template.readout.logits, name=record.name
+    )
     return RewardModel(runner, step_template, renderer.prompt)
 
 
@@ -291,8 +312,9 @@ def make_runner(
     options: EngineOptions,
     *,
     heads: Mapping[str, ValueHead] | None = None,
-    share: float = 0.8,
+    pool: int | None = None,
     output_layer: bool = True,
+    name: str = "the model",
 ) -> tuple[Runner, Renderer]:
     """Return a model's step loop and its renderer.
 
@@ -300,41 +322,58 @@ def make_runner(
         checkpoint: The files and the configuration of the model.
         options: The options of the engine.
         heads: The value heads on the model's hidden states, by name.
-        share: The share of a device's free memory for keys and values, without a `kv_budget`.
+        pool: Bytes for keys and values; None: by `kv_budget`, for this model alone.
         output_layer: Whether the model gives logits.
+        name: The name of the model, for messages.
 
     Raises:
-        ConfigError: the model is of a kind that the engine does not run, or its files do not fit together.
-        KVBudgetError: the memory for keys and values does not hold one block.
+        ConfigError: the model is of a kind that the engine does not run, or its files do not fit together; or its
+            kernels cannot be compiled.
+        KVBudgetError: the memory for keys and values does not hold one block, or the device's memory is used up.
     """
-    place, config = options.place, read_config(checkpoint.config)
-    on_cpu = place.type == "cpu"
-    default_precision = "float32" if on_cpu else "bfloat16"
-    for name, head in (heads or {}).items():
-        _check_head(f"value head {name!r}", head, config.hidden)
-    decoder = Decoder(
-        config,
-        checkpoint.weights,
-        precision=cast("Precision", options.precision or default_precision),
-        executor=options.attention,
-        threads=options.threads or torch.get_num_threads(),
-        device=place,
-        kv_precision=cast("KVPrecision", options.kv_precision or "float32"),
-        output_layer=output_layer,
-    )
-    if decoder.executor == "strict":
-        _compile_kernels(decoder)
-    renderer = _renderer(checkpoint)
-    default_limits = SchedulerLimits(rows=64, tokens=256) if on_cpu else SchedulerLimits(rows=256, tokens=2048)
-    limits = SchedulerLimits(
-        rows=options.max_rows or default_limits.rows, tokens=options.step_tokens or default_limits.tokens
-    )
-    room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
-    num_blocks = _num_blocks(decoder, options.kv_budget, place, share, room)
-    tree = KVTree(decoder.pool(num_blocks))
-    runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share)
-    runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
-    return runner, renderer
+    options, config = options.resolved(), read_config(checkpoint.config)
+    for head_name, head in (heads or {}).items():
+        _check_head(f"value head {head_name!r}", head, config.hidden)
+    if pool is None:
+        pool = _pool_bytes(options, {name: checkpoint})
+    with loading_on(options.place, name):
+        place = options.place
+        on_cpu = place.type == "cpu"
+        default_precision = "float32" if on_cpu else "bfloat16"
+        decoder = Decoder(
+            config,
+            checkpoint.weights,
+            precision=cast("Precision", options.precision or default_precision),
+            executor=options.attention,
+            threads=options.threads or torch.get_num_threads(),
+            device=place,
+            kv_precision=cast("KVPrecision", options.kv_precision or "float32"),
+            output_layer=output_layer,
+        )
+        if decoder.executor == "strict":
+            _compile_kernels(decoder)
+        renderer = _renderer(checkpoint)
+        default_limits = SchedulerLimits(rows=64, tokens=256) if on_cpu else SchedulerLimits(rows=256, tokens=2048)
+        limits = SchedulerLimits(
+            rows=options.max_rows or default_limits.rows, tokens=options.step_tokens or default_limits.tokens
+        )
+        room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
+        num_blocks = _num_blocks(decoder, pool, room)
+        tree = KVTree(decoder.pool(num_blocks))
+        runner = Runner(
+            decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share
+        )
+        runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
+        hold(runner, place, name, decoder.weight_bytes + pool)
+        if num_blocks * BLOCK < config.context:
+            LOG.warning(
+                "%s: the longest path that fits the memory for keys and values has %d tokens, of a context of %d "
+                "(kv_budget=)",
+                name,
+                num_blocks * BLOCK,
+                config.context,
+            )
+        return runner, renderer
 
 
 def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
@@ -377,13 +416,26 @@ def _compile_kernels(decoder: Decoder) -> None:
     decoder.operations.draw(logits, request)
 
 
-def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float, room: FixedRoom | None) -> int:
+def _pool_bytes(options: EngineOptions, own: Mapping[str, Checkpoint], record: ModelRecord | None = None) -> int:
+    """Return the bytes of keys and values for each of some models, and count the models that are loaded later.
+
+    Args:
+        options: The options of the models, with a resolved device.
+        own: The files of the models, by name.
+        record: The record that the models are loaded by, so that it is not counted again.
+    """
+    place = options.place
+    if place.type == "cpu":
+        return pool_bytes(place, {}, {}, options.kv_budget)
+    itemsize = 4 if options.precision == "float32" else 2
+    own_bytes = {name: itemsize * sum(map(torch.numel, one.weights.values())) for name, one in own.items()}
+    held = {*held_models(place), *own_bytes}
+    later = [one for one in expected_models() if one.backend == "engine" and one is not record and one.name not in held]
+    return pool_bytes(place, own_bytes, {one.name: itemsize * num_weights(one) for one in later}, options.kv_budget)
+
+
+def _num_blocks(decoder: Decoder, budget: int, room: FixedRoom | None) -> int:
     """Return the number of blocks that fit a budget in bytes, less the buffers of graphs."""
-    if budget is None and place.type == "cpu":
-        budget = 2 << 30
-    elif budget is None:
-        free_bytes, _ = torch.cuda.mem_get_info(place)
-        budget = int(free_bytes * share)
     block_bytes = BLOCK * decoder.kv_shape.bytes_per_token
     buffer_bytes = room.nbytes(decoder.config, decoder.dtype) if room else 0
     if budget < buffer_bytes + block_bytes:

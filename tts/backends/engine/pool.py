@@ -63,6 +63,10 @@ class BlockPool:
         self.keys = _zeros((*blocks, *key_shape), device, dtype)
         self.values = _zeros((*blocks, BLOCK, shape.size), device, dtype)
 
+    def drop(self) -> None:
+        """Free the memory of keys and values; blocks can still be given back."""
+        self.keys = self.values = torch.empty(0)
+
     @property
     def num_free(self) -> int:
         """Free blocks."""

@@ -167,10 +167,16 @@ class Service:
                 self._stepping.release()
 
     def close(self) -> None:
-        """Fail tasks under way and later ones; free the models' threads."""
+        """Fail tasks under way and later ones; free the models' threads, and their memory on a device.
+
+        A step under way on a device is waited for.
+        """
         self._queue.close()
         for runner in self._runners:
             runner.decoder.close()
+            if runner.decoder.device.type != "cpu":
+                with self._stepping:
+                    runner.drop()
 
     def _execute(self, queue: BatchQueue, tasks: list[EngineTask], deliver: Deliver) -> None:
         try:

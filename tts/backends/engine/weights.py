@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, ValueHead
 from tts.backends.loading.digests import file_digest, tensors_digest
 from tts.backends.loading.gguf import llama_weights, read_gguf, tokenizer_from_gguf
 from tts.backends.loading.hub import NOT_LOADED, first_line, local_first, quiet, transformers, unavailable
-from tts.backends.loading.models import check_weights
+from tts.backends.loading.models import check_weights, weight_files
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, head_path, locate
 
@@ -51,19 +52,44 @@ def read_checkpoint(record: ModelRecord) -> Checkpoint:
     Raises:
         ConfigError: the record has no weights, or the weights cannot be found or read.
     """
-    path = locate(record)
-    if path is not None and path.suffix == ".gguf":
+    path = _place(record)
+    if path.suffix == ".gguf":
         file = read_gguf(path)
         config, weights = llama_weights(file)
         digest = record.sha256 or file_digest(path)
         return Checkpoint(config, weights, tokenizer_from_gguf(file), generation=None, digest=digest)
+    return read_folder(record, path)
+
+
+def num_weights(record: ModelRecord) -> int:
+    """Return the number of a record's weights, of safetensors by the headers of its files.
+
+    Raises:
+        ConfigError: the record has no weights, or the weights cannot be found or read.
+    """
+    path = _place(record)
+    if path.suffix == ".gguf":
+        return sum(tensor.size for tensor in read_gguf(path).tensors.values())
+    count = 0
+    try:
+        for file in weight_files(path):
+            with safe_open(file, framework="pt") as tensors:
+                count += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    except NOT_LOADED as failure:
+        raise unavailable(record, failure) from failure
+    return count
+
+
+def _place(record: ModelRecord) -> Path:
+    """Return the file or folder of a record's weights, which are fetched from the Hub if they are nowhere here."""
+    path = locate(record)
     if path is None and record.source != "hub":
         raise ConfigError(
             f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one"
         )
     if path is None:
         path = Path(local_first(record, partial(snapshot_download, record.location, allow_patterns=_FILES)))
-    return read_folder(record, path)
+    return path
 
 
 def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
@@ -162,16 +188,8 @@ def _generation(folder: Path) -> Any:
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Read the weights of a folder: the files that its index names, or else all files of the format safetensors."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        file_of_weight = json.loads(index.read_text())["weight_map"]
-        names = sorted(set(file_of_weight.values()))
-    else:
-        names = [path.name for path in sorted(folder.glob("*.safetensors"))]
-    if not names:
-        raise OSError(f"{folder} holds no weights in the format safetensors (save_pretrained writes it)")
+    """Read the weights of a folder."""
     weights: dict[str, torch.Tensor] = {}
-    for name in names:
-        weights.update(load_file(folder / name))
+    for file in weight_files(folder):
+        weights.update(load_file(file))
     return weights

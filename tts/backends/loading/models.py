@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -83,6 +85,22 @@ def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> Loade
         location, dtype=dtype, local_files_only=local_files_only, trust_remote_code=False
     )
     return LoadedModel(model, tokenizer, weights_digest(model))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of a folder's weights: those that its index names, or else all safetensors files.
+
+    Raises:
+        OSError: The folder has none.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        file_of_weight = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return [folder / name for name in sorted(set(file_of_weight.values()))]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise OSError(f"{folder} holds no weights in the format safetensors (save_pretrained writes it)")
+    return files
 
 
 def check_weights(name: str, config: Any, weights: Mapping[str, torch.Tensor] | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -95,15 +94,6 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
     if num_inputs != head.outputs:
         raise _unfit(record, f"has a head of {head.outputs} outputs, but {head.layers[-1].weight} gives {num_inputs}")
     return HeadWeights(tuple(layers))
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a model's weights: the files in its index, else all safetensors files."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        file_by_tensor = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        return [folder / name for name in sorted(set(file_by_tensor.values()))]
-    return sorted(folder.glob("*.safetensors"))
 
 
 def _tensors(names: Sequence[str], files: Sequence[Path]) -> dict[str, Floats]:

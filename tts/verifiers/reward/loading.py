@@ -14,15 +14,15 @@ from tts.errors import ConfigError
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.head import read_head, weight_files
+from tts.verifiers.reward.head import read_head
 from tts.verifiers.reward.model import HandleModel, ServedModel
 from tts.verifiers.reward.pooling import PoolingModel, PoolingServer
 from tts.verifiers.reward.pooling_vllm import start_engine
 from tts.verifiers.reward.pretrained import config_of, tokenizer_of
-from tts.verifiers.reward.record import Head
+from tts.verifiers.reward.record import Head, RewardRecord
 from tts.verifiers.reward.renderer import SolutionRenderer
 
-_KEPT: weakref.WeakValueDictionary[tuple[str | None, ...], Any] = weakref.WeakValueDictionary()
+_KEPT: weakref.WeakValueDictionary[tuple[str | int | None, ...], Any] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
@@ -31,6 +31,7 @@ def reward_model(
     weights: str | None = None,
     backend: str | None = None,
     device: str | None = None,
+    kv_budget: int | None = None,
     url: str | None = None,
     served_as: str | None = None,
 ) -> ServedModel:
@@ -41,13 +42,14 @@ def reward_model(
         weights: Folder or Hub name of weights and tokenizer; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
         device: The device of the backend; None: its default.
+        kv_budget: The bytes for keys and values of the backend "engine"; None: its default.
         url: The url of a server that runs the model; None: this process runs it.
         served_as: The model's name on the server; None: as `weights`.
 
     Raises:
         ConfigError: the record, the model or the backend is not valid, or they do not fit together.
     """
-    key = (record, weights, backend, device, url, served_as)
+    key = (record, weights, backend, device, kv_budget, url, served_as)
     with _LOCK:
         model = _KEPT.get(key)
         if model is None:
@@ -55,8 +57,27 @@ def reward_model(
         return model
 
 
+def model_record(record: RewardRecord, weights: str | None = None, backend: str | None = None) -> ModelRecord:
+    """Return the record of the model that a reward model is loaded as.
+
+    Args:
+        record: The record of the reward model.
+        weights: Folder or Hub name of weights and tokenizer; None: the record's.
+        backend: The backend; None: "engine".
+    """
+    model = registry.get(weights or record.model)
+    parameters = model.parameters if record.parameters is None else record.parameters
+    return dataclasses.replace(model, backend=backend or "engine", licence=record.licence, parameters=parameters)
+
+
 def _make_model(
-    name: str, weights: str | None, backend: str | None, device: str | None, url: str | None, served_as: str | None
+    name: str,
+    weights: str | None,
+    backend: str | None,
+    device: str | None,
+    kv_budget: int | None,
+    url: str | None,
+    served_as: str | None,
 ) -> ServedModel:
     """Return a new reward model; the parameters are those of `reward_model`."""
     record = reward_record.load(name)
@@ -72,11 +93,10 @@ def _make_model(
         raise ConfigError(
             f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out"
         )
-    model = dataclasses.replace(registry.get(record.model), backend=backend, licence=record.licence)
-    if record.parameters is not None:
-        model = dataclasses.replace(model, parameters=record.parameters)
-    is_classifier = isinstance(record.readout, Head)  # a classifier has no output layer
-    options = {"output_layer": False} if is_classifier and backend == "engine" else {}
+    model = model_record(record, backend=backend)
+    options: dict[str, Any] = {} if kv_budget is None else {"kv_budget": kv_budget}
+    if isinstance(record.readout, Head) and backend == "engine":  # a classifier has no output layer
+        options["output_layer"] = False
     model_backend = BACKENDS.get(backend).from_record(model, device=device, **options)
     config = config_of(model)
     if config.model_type != record.architecture:
@@ -103,4 +123,6 @@ def _files(model: ModelRecord, head: Head) -> Sequence[Path]:
         folder = Path(
             snapshot_download(model.location, allow_patterns=["*.safetensors", "*.json"], local_files_only=True)
         )
+    from tts.backends.loading.models import weight_files
+
     return weight_files(folder)

@@ -17,7 +17,7 @@ from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, OwnModel, StepScores, Traits, Verifier
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.loading import reward_model
+from tts.verifiers.reward.loading import model_record, reward_model
 from tts.verifiers.reward.model import ServedModel, Session
 from tts.verifiers.reward.record import RewardRecord
 from tts.verifiers.reward.renderer import EMPTY, RenderedSolution
@@ -52,6 +52,7 @@ class Reward(Verifier):
         weights: A folder or Hub name; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
         device: The device of the backend; None: its default.
+        kv_budget: The bytes for keys and values, of the backend "engine"; None: its default.
         url: The url of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs
             one. None: the model runs in this process.
         served_as: The model's name on that server; None: as `weights`.
@@ -76,6 +77,7 @@ class Reward(Verifier):
     weights: Text | None = None
     backend: Text | None = None
     device: Text | None = None
+    kv_budget: Annotated[int, whole(1)] | None = None
     url: Text | None = None
     served_as: Text | None = None
     ratio: Annotated[float, number_above(0, 2**31, "2**31")] = 3.0
@@ -90,12 +92,16 @@ class Reward(Verifier):
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        for name in ("backend", "device"):
+        for name in ("backend", "device", "kv_budget"):
             setting = getattr(self, name)
             if self.url is not None and setting is not None:
                 raise ConfigError(
                     f"{name} is {setting!r}, but the server at the url was started with settings of its own"
                 )
+        if self.kv_budget is not None and self.backend not in (None, "engine"):
+            raise ConfigError(
+                f"kv_budget is {self.kv_budget}, but the backend {self.backend!r} has none", hint="leave it out"
+            )
         if self.url is None and self.served_as is not None:
             raise ConfigError(f"served_as is {self.served_as!r}, but there is no url", hint="leave it out")
         object.__setattr__(self, "known", reward_record.load(self.record))
@@ -113,7 +119,8 @@ class Reward(Verifier):
     @property
     def traits(self) -> Traits:
         """A model of its own, loaded by a solver and opened for each search."""
-        own_model = OwnModel(self.rates, self.open)
+        loads = None if self.url is not None else lambda: model_record(self.known, self.weights, self.backend)
+        own_model = OwnModel(self.rates, self.open, loads)
         return Traits(prompt_bound=self.prompt_bound, requests=0, filled=self.fill, own_model=own_model)
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Reward:
@@ -136,7 +143,7 @@ class Reward(Verifier):
 
     def _load_model(self) -> ServedModel:
         return self.asked or reward_model(
-            self.record, self.weights, self.backend, self.device, self.url, self.served_as
+            self.record, self.weights, self.backend, self.device, self.kv_budget, self.url, self.served_as
         )
 
     def _replace_parts(self, **parts: Any) -> Reward:
