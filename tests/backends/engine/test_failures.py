@@ -25,6 +25,7 @@ from tests.backends.engine.stepping import (  # noqa: E402
     rested,
     runner_of,
     text_of,
+    told,
 )
 from tests.backends.rows import bare, drained, opened, start  # noqa: E402
 from tests.support.guard import LIMIT_S  # noqa: E402
@@ -381,3 +382,71 @@ def test_a_model_that_always_breaks_ends_everything_it_is_asked() -> None:
         assert await samples_of(backend, longer.value.handle) == wanted
 
     asyncio.run(main())
+
+
+# Memory of a device ---------------------------------------------------------------------------------------------------
+
+
+class Narrow:
+    """A forward pass of a device whose memory is used up by more than so many tokens."""
+
+    def __init__(self, runner: Any, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most, self.failed, self.real = most, 0, runner.decoder.forward
+        monkeypatch.setattr(runner.decoder, "forward", self)
+
+    def __call__(self, ids: Any, *arguments: Any, **options: Any) -> Any:
+        if len(ids) > self.most:
+            self.failed += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return self.real(ids, *arguments, **options)
+
+
+def asked_of(runner: Any) -> list[Any]:
+    """Return what three long prompts with rows behind them give."""
+    hand = Hand(runner)
+    opened = [hand.open(ids_of(60 + 20 * number, number)) for number in range(3)]
+    asked = [hand.write(one.path, [Row(9 * number + i, 0, 12) for i in range(4)]) for number, one in enumerate(opened)]
+    hand.run()
+    assert all(one.reading.failure is None for one in opened)
+    return [told(one.ends[index]) for one in asked for index in range(4)]
+
+
+@pytest.mark.parametrize("most", [40, 16, 3])
+def test_a_step_without_memory_is_tried_with_fewer_tokens_and_ends_no_row(
+    most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = asked_of(runner_of(200))
+    runner = runner_of(200, tokens=256)
+    narrow = Narrow(runner, max(most, BLOCK), monkeypatch)
+    assert asked_of(runner) == expected
+    assert runner.stats.shrunk == narrow.failed > 0
+    assert "ran out of memory" in caplog.text
+
+
+def test_a_job_whose_least_step_has_no_memory_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = runner_of(200)
+    hand = Hand(runner)
+    small = hand.open(ids_of(4, 1))
+    hand.run()
+    Narrow(runner, 8, monkeypatch)
+    large = hand.open(ids_of(120, 2))
+    rows = hand.write(small.path, [Row(1, 0, 5)])
+    hand.run()
+    assert "out of memory" in str(large.reading.failure)
+    assert told(rows.ends[0])[3] == "length"
+
+
+def test_draws_without_memory_lose_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = asked_of(runner_of(200))
+    runner = runner_of(200)
+    real, calls = runner.decoder.operations.draw, []
+
+    def draw(logits: Any, request: Any) -> Any:
+        calls.append(len(request.rows))
+        if len(calls) in (5, 8):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return real(logits, request)
+
+    monkeypatch.setattr(runner.decoder.operations, "draw", draw)
+    assert asked_of(runner) == expected
+    assert runner.stats.shrunk == 2

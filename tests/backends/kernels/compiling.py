@@ -56,17 +56,18 @@ def compiled(kernel: Any, types: str, capability: int, aligned: str = "", **opti
 
 
 def attention(
-    element: str, element_bytes: int, group: int, size: int, is_wide: bool, capability: int
+    element: str, element_bytes: int, group: int, size: int, is_wide: bool, capability: int, *, strict: bool = False
 ) -> dict[str, Any]:
-    work = KernelWork(group, 256, 16, 64, 0, *[None] * 5)  # pyright: ignore[reportArgumentType]
-    types = " ".join([f"*{element}"] * 4 + ["*fp32"] * 2 + ["*i32"] * 5 + ["i32"] * 8)
-    tile = attention_triton.tile(work, element_bytes, is_wide=is_wide)
+    work = KernelWork(group, strict, 16, 64, 0, *[None] * 6)  # pyright: ignore[reportArgumentType]
+    types = " ".join([f"*{element}"] * 4 + ["*fp32"] * 2 + ["*i32"] * 6 + ["i32"] * 8)
+    tile = attention_triton.tile(work, element_bytes, size, is_wide=is_wide)
     shape = {
         "group": group,
         "size": size,
         "padded": size,
         "block": 16,
         "upcast": False,
+        "strict": strict,
         "key_column": 1,
         "value_column": 1,
     }
@@ -76,15 +77,18 @@ def attention(
 
 def main() -> None:
     made = [
-        attention("bf16", 2, group, size, is_wide, 90)
-        for group, size in ((6, 128), (3, 64))
-        for is_wide in (False, True)
+        attention("bf16", 2, group, size, is_wide, capability, strict=strict)
+        for capability in (80, 90, 100)
+        for group, size in ((1, 128), (4, 128), (7, 128), (2, 256), (3, 64), (9, 64))
+        for is_wide, strict in ((False, False), (True, False), (False, True))
     ]
     made += [
-        attention("fp16", 2, 6, 128, True, 80),
-        attention("fp32", 4, 6, 128, True, 90),
-        attention("fp32", 4, 6, 128, False, 90),
+        attention("fp32", 4, group, 128, False, capability, strict=strict)
+        for capability in (80, 90)
+        for group in (1, 2, 4, 8)
+        for strict in (False, True)
     ]
+    made.append(attention("fp16", 2, 6, 128, True, 80))
     shape = {"group": 6, "size": 128, "padded": 128, "rows": 8, "num_warps": 2, "enable_fp_fusion": True}
     made.append(compiled(attention_triton.merge, "*bf16 *fp32 *fp32 *i32", 90, **shape))
     shape = {

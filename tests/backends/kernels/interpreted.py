@@ -90,6 +90,47 @@ def test_attention_on_random_forests(seed: int) -> None:
     assert_exact(make_tree(forest(ragged(seed, 8), ragged(seed + 50, 4)), heads=1, group=4, size=80, seed=seed), 48)
 
 
+@pytest.mark.parametrize("nodes", [[90], [20, 45, 70]])
+def test_attention_of_folded_paths_has_the_bits_of_merged_results(nodes: list[int]) -> None:
+    """The tiles begin at the same queries, since numpy's products give the rows of a tile bits by their places."""
+    case = make_tree(chain(nodes, queries=22), heads=2, group=3)
+    queries, keys, values = map(torch.from_numpy, case[1:])
+    results = []
+    for most in (None, 22):
+        work = lower(case.plan, group=3, split=32, element_bytes=4, strict=True, most_slots=most)
+        assert (len(work.slots) == 22) == (most is not None)
+        out = torch.full((22, 2, 3, queries.shape[3]), torch.nan)
+        attend(work, queries, keys, values, out)
+        results.append(out)
+    merged, folded = results
+    assert torch.equal(merged, folded)
+    assert np.abs(folded.numpy() - attend_reference(*case)[0]).max() < 2e-6
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ["mixture", "one tree with all"])
+def test_attention_where_results_have_little_room(name: str, strict: bool) -> None:
+    case = make_tree(FORESTS[name], heads=1, group=3)
+    queries, keys, values = map(torch.from_numpy, case[1:])
+    num_queries = queries.shape[1]
+    split = 32 if strict else None
+    work = lower(case.plan, group=3, split=split, element_bytes=4, strict=strict, most_slots=num_queries + 9)
+    assert len(work.slots) <= num_queries + 9
+    out = torch.full((num_queries, 1, 3, queries.shape[3]), torch.nan)
+    attend(work, queries, keys, values, out)
+    assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
+
+
+@pytest.mark.parametrize("programs", [4, 64])
+def test_attention_in_runs_that_fill_the_card(programs: int) -> None:
+    case = make_tree(forest(star(90, [5] * 6), chain([70, 30], queries=24)), heads=1, group=3)
+    queries, keys, values = map(torch.from_numpy, case[1:])
+    work = lower(case.plan, group=3, split=None, element_bytes=4, programs=programs, most_slots=2 * queries.shape[1])
+    out = torch.full((queries.shape[1], 1, 3, queries.shape[3]), torch.nan)
+    attend(work, queries, keys, values, out)
+    assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("size", [64, 128])
 def test_attention_in_half_types(dtype: Any, tolerance: float, size: int) -> None:

@@ -47,7 +47,7 @@ def runner_of(executor: str = "triton_strict", layers: int = 1) -> Runner:
     model = random_model(
         layers=layers, heads=2, kv_heads=1, size=16, hidden=32, intermediate=48, attention_bias=True, context=256
     )
-    settings = EngineOptions(device="cpu", executor=executor, threads=1, kv_budget=1 << 17)
+    settings = EngineOptions(device="cpu", executor=executor, threads=1, kv_budget=1 << 20)
     return make_runner(checkpoint_of(model, tiny_tokenizer()), settings)[0]
 
 
@@ -105,13 +105,13 @@ def test_strict_rows_keys_and_counters_are_those_of_plain_steps(monkeypatch: pyt
     assert [tokens for tokens, *_ in shapes] == [4, 4, 1]  # a row's last token is drawn, and not fed
 
 
-def test_fast_rows_are_those_of_plain_steps_with_wide_runs() -> None:
+def test_fast_rows_are_those_of_plain_steps() -> None:
     alone, padded = runner_of("triton"), runner_of("triton")
     shapes = fixed(padded, rows=16)
     caps, prompts = ((2,) * 9,), (20,)
     assert written(padded, caps, prompts) == written(alone, caps, prompts)
     assert kept(padded) == kept(alone)
-    assert [(tokens, wide) for tokens, _, wide in shapes] == [(16, 2)]
+    assert [(tokens, wide) for tokens, _, wide in shapes] == [(16, 0)]  # float32 has no wide tiles
 
 
 class Captured:

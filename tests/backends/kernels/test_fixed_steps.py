@@ -97,16 +97,17 @@ def test_the_buffers_count_as_a_part_of_the_budget(monkeypatch: pytest.MonkeyPat
     budget = 1 << 21
     runner = runner_with_graphs(monkeypatch, budget)
     fixed, pool = runner.fixed, runner.tree.pool
-    buffers = sum(part.nbytes for part in (fixed._numbers, fixed._hidden, fixed._partials, fixed._weights))
-    assert buffers == FixedRoom.of(4).nbytes(runner.decoder.config, torch.float32) > 0
+    graphs = fixed._numbers.nbytes + fixed._hidden.nbytes
+    assert graphs == FixedRoom.of(4).nbytes(runner.decoder.config, torch.float32) > 0
+    buffers = graphs + sum(part.nbytes for part in runner.decoder.operations.room)
     block = BLOCK * runner.decoder.kv_shape.bytes_per_token
     assert budget - block < pool.keys.nbytes + pool.values.nbytes + buffers <= budget
     assert fixed.pool is pool
     message = (
         f"kv_budget is {buffers + block - 1} bytes, but one block of {BLOCK} tokens takes {block}, and the "
-        f"buffers of CUDA graphs {buffers}"
+        f"buffers of steps {buffers}"
     )
-    with pytest.raises(KVBudgetError, match=message + ".*cuda_graphs=False"):
+    with pytest.raises(KVBudgetError, match=message + ".*max_rows"):
         runner_with_graphs(monkeypatch, buffers + block - 1)
     assert runner_with_graphs(monkeypatch, buffers + block).tree.pool.num_blocks == 1
 
@@ -114,4 +115,5 @@ def test_the_buffers_count_as_a_part_of_the_budget(monkeypatch: pytest.MonkeyPat
 def test_a_model_without_logits_writes_nothing_and_has_no_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = runner_with_graphs(monkeypatch, 1 << 21, output_layer=False)
     assert runner.fixed is None
-    assert runner.tree.pool.num_blocks == (1 << 21) // (BLOCK * runner.decoder.kv_shape.bytes_per_token)
+    left = (1 << 21) - runner.decoder.operations.nbytes
+    assert runner.tree.pool.num_blocks == left // (BLOCK * runner.decoder.kv_shape.bytes_per_token)

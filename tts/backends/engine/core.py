@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Finish
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.device.graphs import FixedSteps
+from tts.backends.engine.device.graphs import LOG, FixedSteps
 from tts.backends.engine.device.memory import give_back, using_device
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import StepRows, make_plan
@@ -35,6 +36,7 @@ from tts.backends.engine.work import (
     draws_of,
     engine_error,
 )
+from tts.backends.kernels.draw import HostDraws
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.sampling import log_softmax, sampling_logprob, spread
 from tts.backends.text.row_state import RowState, error_line
@@ -142,6 +144,8 @@ class Runner:
         if feeds:
             try:
                 self._pass(feeds, began)
+            except torch.OutOfMemoryError as failure:
+                self._shrink(feeds, failure)
             except Exception as failure:  # noqa: BLE001 - after any failure of a pass, its results are not valid
                 self._break(feeds, failure)
             except BaseException:
@@ -190,7 +194,7 @@ class Runner:
                 self._sample_jobs.remove(job)
                 self.tree.release(job.node)
             device_logits = torch.from_numpy(logits[None]).to(self.decoder.device)
-            self._draw([sequence for sequence in new_sequences if sequence is not None], device_logits, None)
+            self._draw([sequence for sequence in new_sequences if sequence is not None], device_logits, None)()
 
     def _logits_behind(self, job: SampleJob) -> Floats | None:
         """Return the logits after a job's node, or None while they are not ready.
@@ -293,8 +297,8 @@ class Runner:
 
     def _give(self, feeds: Sequence[Feed], logits: torch.Tensor, hidden: Floats, seconds: float) -> None:
         """Hand out logits and hidden states, and draw the next token of every row whose logits are complete."""
-        sequences: list[DecodeSequence] = []
-        logit_rows: list[int] = []
+        sequences, logit_rows = _rows_to_draw(feeds)
+        draw = self._draw(sequences, logits, logit_rows)  # memory may run out here, so before anything is handed out
         logit_row = hidden_row = 0
         for feed in feeds:
             work = feed.work
@@ -306,9 +310,6 @@ class Runner:
                 _store_scores(feed.node.scores.setdefault(name, []), feed.first, head(states))
             if isinstance(work, DecodeSequence):
                 work.state.seconds += seconds
-                if num_wanted:
-                    sequences.append(work)
-                    logit_rows.append(logit_row)
             elif work is not None:
                 work.seconds += seconds
                 if num_wanted:
@@ -323,12 +324,12 @@ class Runner:
                     work.at = feed.until
             if feed.wants_logits:
                 logit_row += num_wanted
-        self._draw(sequences, logits, np.array(logit_rows, np.int64))
+        draw()
 
     def _draw(
         self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, logit_rows: NDArray[np.int64] | None
-    ) -> None:
-        """Draw a token for each sequence, and end the sequences whose row is complete.
+    ) -> Callable[[], None]:
+        """Draw a token for each sequence; the result appends them, and ends the sequences whose row is complete.
 
         Args:
             sequences: The sequences of the step.
@@ -336,11 +337,16 @@ class Runner:
             logit_rows: The row of `logits` for each sequence; None: the first row for all.
         """
         if not sequences:
-            return
+            return lambda: None
         request = draws_of(sequences, logit_rows)
         draws = self.decoder.operations.draw(logits, request)
+        return partial(self._take_draws, sequences, logits, request.rows, draws)
+
+    def _take_draws(
+        self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, rows: NDArray[np.int64], draws: HostDraws
+    ) -> None:
         for row, sequence, token, logprob in zip(
-            request.rows.tolist(), sequences, draws.tokens.tolist(), draws.logprobs.tolist(), strict=True
+            rows.tolist(), sequences, draws.tokens.tolist(), draws.logprobs.tolist(), strict=True
         ):
             if token < 0:
                 self._end_sequence(
@@ -432,11 +438,48 @@ class Runner:
             if work in fed_jobs:
                 self._fail_job(work, failure, scheduled=True)
 
+    def _shrink(self, feeds: Sequence[Feed], failure: torch.OutOfMemoryError) -> None:
+        """Let the next steps have half the tokens of a step that ran out of memory; a step of one job fails the job.
+
+        Nothing of the step was handed out: memory runs out before.
+        """
+        num_jobs, limits = len(self._scheduler.running), self._limits
+        if num_jobs <= 1 and limits.tokens <= BLOCK:
+            self._break(feeds, failure)
+            return
+        self._forget(feeds)
+        if self.decoder.device.type == "cuda":
+            torch.cuda.empty_cache()
+        limits.tokens = max(BLOCK, limits.tokens // 2)
+        self._scheduler.limit(max(1, num_jobs // 2))
+        self.stats.shrunk += 1
+        LOG.warning(
+            "a step of %d tokens ran out of memory: later ones read at most %d tokens, for %d jobs (max_rows=)",
+            sum(feed.num_tokens for feed in feeds),
+            limits.tokens,
+            max(1, num_jobs // 2),
+        )
+
     def _forget(self, feeds: Sequence[Feed]) -> None:
         for feed in feeds:
             self.tree.forget(feed.node)
         for work in self._scheduler.running:
             work.ready = False
+
+
+def _rows_to_draw(feeds: Sequence[Feed]) -> tuple[list[DecodeSequence], NDArray[np.int64]]:
+    """Return the sequences of a step whose logits are complete, and the rows of their logits."""
+    sequences: list[DecodeSequence] = []
+    logit_rows: list[int] = []
+    logit_row = 0
+    for feed in feeds:
+        num_wanted = feed.until - feed.wanted_from
+        if isinstance(feed.work, DecodeSequence) and num_wanted:
+            sequences.append(feed.work)
+            logit_rows.append(logit_row)
+        if feed.wants_logits:
+            logit_row += num_wanted
+    return sequences, np.array(logit_rows, np.int64)
 
 
 def _store_scores(scores: list[float], first: int, values: NDArray[np.float32]) -> None:

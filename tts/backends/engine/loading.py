@@ -40,6 +40,7 @@ from tts.models.registry import ModelRecord, process_records, rates, refuse_url
 
 EXECUTORS = ("strict", "triton", "triton_strict", "reference")
 PRECISIONS = ("float32", "int8", "bfloat16")
+_SLOTS = 64  # room for partial results of attention, a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +341,10 @@ def make_runner(
         place = options.place
         on_cpu = place.type == "cpu"
         default_precision = "float32" if on_cpu else "bfloat16"
+        default_limits = SchedulerLimits(rows=64, tokens=256) if on_cpu else SchedulerLimits(rows=256, tokens=2048)
+        limits = SchedulerLimits(
+            rows=options.max_rows or default_limits.rows, tokens=options.step_tokens or default_limits.tokens
+        )
         decoder = Decoder(
             config,
             checkpoint.weights,
@@ -350,13 +355,10 @@ def make_runner(
             kv_precision=cast("KVPrecision", options.kv_precision or "float32"),
             output_layer=output_layer,
         )
+        decoder.operations.reserve(max(_SLOTS * limits.rows, 2 * (limits.rows + limits.tokens)))
         if decoder.executor == "strict":
             _compile_kernels(decoder)
         renderer = _renderer(checkpoint)
-        default_limits = SchedulerLimits(rows=64, tokens=256) if on_cpu else SchedulerLimits(rows=256, tokens=2048)
-        limits = SchedulerLimits(
-            rows=options.max_rows or default_limits.rows, tokens=options.step_tokens or default_limits.tokens
-        )
         room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
         num_blocks = _num_blocks(decoder, pool, room)
         tree = KVTree(decoder.pool(num_blocks))
@@ -435,14 +437,16 @@ def _pool_bytes(options: EngineOptions, own: Mapping[str, Checkpoint], record: M
 
 
 def _num_blocks(decoder: Decoder, budget: int, room: FixedRoom | None) -> int:
-    """Return the number of blocks that fit a budget in bytes, less the buffers of graphs."""
+    """Return the number of blocks that fit a budget in bytes, less the buffers of steps and their graphs."""
     block_bytes = BLOCK * decoder.kv_shape.bytes_per_token
-    buffer_bytes = room.nbytes(decoder.config, decoder.dtype) if room else 0
+    buffer_bytes = decoder.operations.nbytes
+    if room is not None:
+        buffer_bytes += room.nbytes(decoder.config, decoder.dtype)
     if budget < buffer_bytes + block_bytes:
-        buffer_text = f", and the buffers of CUDA graphs {buffer_bytes}" if buffer_bytes else ""
-        hint = "give it more, or set cuda_graphs=False" if buffer_bytes else "give it more"
+        buffer_text = f", and the buffers of steps {buffer_bytes}" if buffer_bytes else ""
         raise KVBudgetError(
-            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {block_bytes}{buffer_text}", hint=hint
+            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {block_bytes}{buffer_text}",
+            hint="give it more, or a smaller max_rows" if buffer_bytes else "give it more",
         )
     return (budget - buffer_bytes) // block_bytes
 

@@ -30,6 +30,15 @@ class Operations(Protocol):
     `begin` opens a step. The other operations belong to the last opened step.
     """
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of buffers on a device."""
+        ...
+
+    def reserve(self, most_slots: int) -> None:
+        """Make room on a device for the partial results of a step's attention, at least one for each token."""
+        ...
+
     def begin(self, planned: StepPlan) -> None:
         """Prepare a step."""
         ...
@@ -69,11 +78,16 @@ class HostOperations:
         team: The threads that share a call.
     """
 
+    nbytes = 0
+
     def __init__(self, config: DecoderConfig, executor: AttentionExecutor, team: Team) -> None:
         self._config = config
         self._executor = executor
         self._team = team
         self._tables = [table.numpy() for table in rotary_tables(config)]
+
+    def reserve(self, most_slots: int) -> None:
+        """Make no room, since a CPU's attention has no partial results."""
 
     def begin(self, planned: StepPlan) -> None:
         """Prepare a step."""

@@ -143,6 +143,7 @@ class Scheduler:
         self._limits = limits
         self._stats = stats
         self._failed = failed
+        self._most_running: int | None = None
         self._waiting: list[Schedulable] = []
         self.running: list[Schedulable] = []
         self._nodes_to_unpin: list[KVNode] = []  # at the end of the step
@@ -167,6 +168,12 @@ class Scheduler:
             self._nodes_to_unpin.append(work.node)
         else:
             self._waiting.remove(work)
+
+    def limit(self, most_running: int) -> None:
+        """Serve at most so many jobs at once from now on; the youngest jobs beyond them wait again."""
+        self._most_running = most_running
+        while len(self.running) > most_running:
+            self._nodes_to_unpin.append(self._preempt(self.running[-1]))
 
     def end_step(self) -> None:
         """Unpin the nodes of jobs that ended or were preempted in this step."""
@@ -202,7 +209,8 @@ class Scheduler:
         """Admit waiting jobs, oldest first, while there is room for the blocks that a job needs."""
         while self._waiting:
             work = self._waiting[0]
-            if self.running and self._needs(work) > self._tree.reclaimable:
+            is_full = self._most_running is not None and len(self.running) >= self._most_running
+            if is_full or (self.running and self._needs(work) > self._tree.reclaimable):
                 return
             self._waiting.pop(0)
             if not work.started:

@@ -48,6 +48,7 @@ class EngineStats:
         kv_tokens_peak: Most tokens ever held, in whole blocks.
         parked: How often a job was set aside for older work.
         evictions: How many nodes were evicted.
+        shrunk: How often a step ran out of memory, so that later ones are smaller.
     """
 
     steps: int = 0
@@ -66,6 +67,7 @@ class EngineStats:
     kv_tokens_peak: int = 0
     parked: int = 0
     evictions: int = 0
+    shrunk: int = 0
 
     def count_pass(self, decoder: Decoder, planned: StepPlan, *, rows: int, prefill: int, num_logits: int) -> None:
         """Count one forward pass.

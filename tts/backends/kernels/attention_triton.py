@@ -35,6 +35,45 @@ def _rows_of_pool(pool, head, number, j, column, is_cell, pool_head, pool_block,
     return tl.load(pool + place[:, None] + column[None, :] * pool_column, mask=is_cell, other=0.0)
 
 
+@triton.jit
+def _add_keys(
+    q, top, total, acc, keys, values, blocks, begin, block_end, position, head, column, is_column,
+    key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
+    cols: tl.constexpr, block: tl.constexpr, upcast: tl.constexpr,
+):  # fmt: skip
+    """Return the running maximum, sum and weighted values of a tile with `cols` more keys, from block `begin` on."""
+    key = tl.arange(0, cols)
+    index, j = begin + key // block, key % block  # a key's block, as a row of `blocks`, and its place in the block
+    is_key = index < block_end
+    number = tl.load(blocks + 3 * index, mask=is_key, other=0).to(tl.int64)
+    key_position = tl.load(blocks + 3 * index + 1, mask=is_key, other=0) + j
+    is_key = is_key & (j < tl.load(blocks + 3 * index + 2, mask=is_key, other=0))
+    is_cell = is_key[:, None] & is_column[None, :]
+    k = _rows_of_pool(keys, head, number, j, column, is_cell, key_head, key_block, key_row, key_column)
+    v = _rows_of_pool(values, head, number, j, column, is_cell, value_head, value_block, value_row, value_column)
+    if upcast:
+        k, v = k.to(tl.float32), v.to(tl.float32)
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * 1.4426950408889634  # base 2
+    is_seen = is_key[None, :] & (key_position[None, :] <= position[:, None])
+    scores = tl.where(is_seen, scores, -1e30)
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    # a row that sees nothing yet has scores - new_top = 0, so its weights are set to 0
+    p = tl.where(is_seen, tl.exp2(scores - new_top[:, None]), 0.0)
+    scale = tl.exp2(top - new_top)
+    total = total * scale + tl.sum(p, 1)
+    acc = acc * scale[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return new_top, total, acc
+
+
+@triton.jit
+def _fold(top, total, acc, weight, part):
+    """Add a partial result and the logarithm of its weight to those before it."""
+    new_top = tl.maximum(top, weight)
+    # a part without keys counts 1 while no key was seen, which is harmless: the part is 0
+    share, scale = tl.exp2(weight - new_top), tl.exp2(top - new_top)
+    return new_top, total * scale + share, acc * scale[:, None] + part * share[:, None]
+
+
 @triton.jit(do_not_specialize=["first_item", "num_queries"])
 def tree_partial(
     queries,
@@ -45,6 +84,7 @@ def tree_partial(
     weights,
     positions,
     items,
+    runs,
     blocks,
     slots,
     first_slots,
@@ -64,23 +104,25 @@ def tree_partial(
     rows: tl.constexpr,
     cols: tl.constexpr,
     block: tl.constexpr,
+    strict: tl.constexpr,
     upcast: tl.constexpr,
 ):
-    """Compute softmax attention of an item's queries over the item's keys, for one (item, key-value head).
+    """Compute softmax attention of an item's queries over the keys of its runs, for one (item, key-value head).
 
-    The `rows` of a tile are queries with all their query heads, and its `cols` are keys. `padded` is the head size,
-    rounded up to a power of two.
+    With `strict` the result of each run is rounded and added as `merge` would add it; else an item has one run. The
+    `rows` of a tile are queries with all their query heads, and its `cols` are keys. `padded` is the head size, rounded
+    up to a power of two.
     """
     item = items + 5 * (first_item + tl.program_id(0))
     head, num_heads = tl.program_id(1), tl.num_programs(1)
-    first_block, block_end = tl.load(item), tl.load(item + 1)
+    first_run, run_end = tl.load(item), tl.load(item + 1)
     first_query, query_end, first_slot = tl.load(item + 2), tl.load(item + 3), tl.load(item + 4)
 
     row = tl.arange(0, rows)
     query_index, query_head = row // group, row % group
     query = first_query + query_index
     is_row = query < query_end  # a tile has at most rows // group queries
-    key, column = tl.arange(0, cols), tl.arange(0, padded)
+    column = tl.arange(0, padded)
     is_column = column < size
     position = tl.load(positions + query, mask=is_row, other=-1)
     address = ((head * num_queries + query) * group + query_head).to(tl.int64) * size
@@ -90,31 +132,34 @@ def tree_partial(
 
     top, total = tl.full([rows], -1e30, tl.float32), tl.zeros([rows], tl.float32)
     acc = tl.zeros([rows, padded], tl.float32)
-    for begin in range(first_block, block_end, cols // block):
-        index, j = begin + key // block, key % block  # a key's block, as a row of `blocks`, and its place in the block
-        is_key = index < block_end
-        number = tl.load(blocks + 3 * index, mask=is_key, other=0).to(tl.int64)
-        key_position = tl.load(blocks + 3 * index + 1, mask=is_key, other=0) + j
-        is_key = is_key & (j < tl.load(blocks + 3 * index + 2, mask=is_key, other=0))
-        is_cell = is_key[:, None] & is_column[None, :]
-        k = _rows_of_pool(keys, head, number, j, column, is_cell, key_head, key_block, key_row, key_column)
-        v = _rows_of_pool(values, head, number, j, column, is_cell, value_head, value_block, value_row, value_column)
-        if upcast:
-            k, v = k.to(tl.float32), v.to(tl.float32)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * 1.4426950408889634  # base 2
-        is_seen = is_key[None, :] & (key_position[None, :] <= position[:, None])
-        scores = tl.where(is_seen, scores, -1e30)
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        # a row that sees nothing yet has scores - new_top = 0, so its weights are set to 0
-        p = tl.where(is_seen, tl.exp2(scores - new_top[:, None]), 0.0)
-        scale = tl.exp2(top - new_top)
-        total = total * scale + tl.sum(p, 1)
-        acc = acc * scale[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-        top = new_top
+    if strict:
+        for run in range(first_run, run_end):
+            run_top, run_total = tl.full([rows], -1e30, tl.float32), tl.zeros([rows], tl.float32)
+            run_acc = tl.zeros([rows, padded], tl.float32)
+            first_block, block_end = tl.load(runs + 2 * run), tl.load(runs + 2 * run + 1)
+            for begin in range(first_block, block_end, cols // block):
+                run_top, run_total, run_acc = _add_keys(
+                    q, run_top, run_total, run_acc, keys, values, blocks, begin, block_end, position, head, column,
+                    is_column, key_head, key_block, key_row, key_column, value_head, value_block, value_row,
+                    value_column, cols, block, upcast,
+                )  # fmt: skip
+            divisor = tl.where(run_total == 0.0, 1.0, run_total)
+            weight = tl.where(run_total == 0.0, -1e30, run_top + tl.log2(divisor))
+            top, total, acc = _fold(top, total, acc, weight, run_acc / divisor[:, None])
+    else:
+        first_block, block_end = tl.load(runs + 2 * first_run), tl.load(runs + 2 * first_run + 1)
+        first_block = tl.where(first_run < run_end, first_block, block_end)  # padding has no run
+        for begin in range(first_block, block_end, cols // block):
+            top, total, acc = _add_keys(
+                q, top, total, acc, keys, values, blocks, begin, block_end, position, head, column, is_column,
+                key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
+                cols, block, upcast,
+            )  # fmt: skip
 
-    is_empty = total == 0.0
-    result = acc / tl.where(is_empty, 1.0, total)[:, None]
-    weight = tl.where(is_empty, -1e30, top + tl.log2(tl.where(is_empty, 1.0, total)))
+    is_empty = (total == 0.0) | (top == -1e30)
+    divisor = tl.where(is_empty, 1.0, total)
+    result = acc / divisor[:, None]
+    weight = tl.where(is_empty, -1e30, top + tl.log2(divisor))
     slot = tl.load(slots + first_slot + query_index, mask=is_row, other=0)
     next_query_slots = tl.load(first_slots + query + 1, mask=is_row, other=0)
     # a query's only result goes to `out` without a merge
@@ -157,12 +202,7 @@ def merge(
             weight = tl.load(weights + base + row, mask=is_row, other=-1e30)
             address = (base + row).to(tl.int64) * size
             part = tl.load(partials + address[:, None] + column[None, :], mask=is_cell, other=0.0)
-            new_top = tl.maximum(top, weight)
-            share = tl.exp2(weight - new_top)  # 1 while no key was seen, which is harmless: such a part is 0
-            scale = tl.exp2(top - new_top)
-            total = total * scale + share
-            acc = acc * scale[:, None] + part * share[:, None]
-            top = new_top
+            top, total, acc = _fold(top, total, acc, weight, part)
         result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
         address = ((query * num_heads + head) * group + row).to(tl.int64) * size
         tl.store(out + address[:, None] + column[None, :], result.to(out.dtype.element_ty), mask=is_cell)
@@ -177,6 +217,7 @@ class KernelLaunch(NamedTuple):
         work: The work that was uploaded; its arrays are no longer read.
         positions: The positions of `work`, int32, on the device.
         items: The items of `work`, int32, on the device.
+        runs: The runs of `work`, int32, on the device.
         blocks: The blocks of `work`, int32, on the device.
         slots: The slots of `work`, int32, on the device.
         first_slots: The first slots of `work`, int32, on the device.
@@ -188,6 +229,7 @@ class KernelLaunch(NamedTuple):
     work: KernelWork
     positions: torch.Tensor
     items: torch.Tensor
+    runs: torch.Tensor
     blocks: torch.Tensor
     slots: torch.Tensor
     first_slots: torch.Tensor
@@ -195,23 +237,37 @@ class KernelLaunch(NamedTuple):
     weights: torch.Tensor
 
 
-def upload(work: KernelWork, *, num_heads: int, size: int, device: torch.device | str) -> KernelLaunch:
-    """Return a step's work on a device, made by one copy and one allocation.
+def upload(
+    work: KernelWork,
+    *,
+    num_heads: int,
+    size: int,
+    device: torch.device | str,
+    room: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> KernelLaunch:
+    """Return a step's work on a device, made by one copy.
 
-    The allocation is for the partial results, with H = `num_heads` and d = `size`. Arrays begin at multiples of 16
+    `room` has the partial results and weights of `KernelLaunch`, with room for those of the work. None: they are
+    allocated here, with H = `num_heads` and d = `size`. Arrays begin at multiples of 16
     bytes, since a kernel is compiled anew for addresses of another alignment.
     """
-    arrays = (work.positions, work.items, work.blocks, work.slots, work.first_slots)
+    arrays = (work.positions, work.items, work.runs, work.blocks, work.slots, work.first_slots)
     padded_arrays = [np.pad(array.ravel(), (0, -array.size % 4)) for array in arrays]  # to four int32, 16 bytes
     numbers = torch.from_numpy(np.concatenate(padded_arrays)).to(device)
     padded_tensors = torch.split(numbers, [len(array) for array in padded_arrays])
-    positions, items, blocks, slots, first_slots = (
+    positions, items, runs, blocks, slots, first_slots = (
         tensor[: array.size].view(array.shape) for tensor, array in zip(padded_tensors, arrays, strict=True)
     )
-    num_slots = len(work.slots)
-    partials = torch.empty(num_slots, num_heads, work.group, size, dtype=torch.float32, device=device)
-    weights = torch.empty(num_slots, num_heads, work.group, dtype=torch.float32, device=device)
-    return KernelLaunch(work, positions, items, blocks, slots, first_slots, partials, weights)
+    partials, weights = room or make_room(len(work.slots), num_heads, work.group, size, device)
+    return KernelLaunch(work, positions, items, runs, blocks, slots, first_slots, partials, weights)
+
+
+def make_room(
+    num_slots: int, num_heads: int, group: int, size: int, device: torch.device | str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return room for partial results [S, H, G, d] and their weights [S, H, G], float32."""
+    partials = torch.empty(num_slots, num_heads, group, size, dtype=torch.float32, device=device)
+    return partials, torch.empty(num_slots, num_heads, group, dtype=torch.float32, device=device)
 
 
 def attend(
@@ -265,6 +321,7 @@ def attend(
                 launch.weights,
                 launch.positions,
                 launch.items,
+                launch.runs,
                 launch.blocks,
                 launch.slots,
                 launch.first_slots,
@@ -273,8 +330,9 @@ def attend(
                 *keys.stride(),
                 *values.stride(),
                 **shape,
-                **tile(work, keys.element_size(), is_wide=is_wide),
+                **tile(work, keys.element_size(), padded, is_wide=is_wide),
                 block=BLOCK,
+                strict=work.strict,
                 upcast=is_interpreted(),
             )
     launch_at(merge, num_queries, num_heads)(
@@ -290,17 +348,17 @@ def attend(
     return launch
 
 
-def tile(work: KernelWork, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
+def tile(work: KernelWork, element_bytes: int, padded: int, *, is_wide: bool) -> dict[str, Any]:
     """Return the rows and keys of a tile, and the parameters to launch its kernel with.
 
-    With these parameters the sums of a tile stay in registers up to d = 128.
+    With these parameters the sums of a tile stay in registers up to d = 128, and its arrays fit 99 KB up to d = 256.
     """
-    if not is_wide:
-        return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
+    is_large = padded > (128 if is_wide else 64) and (is_wide or work.strict)
+    has_four_warps = not is_wide and element_bytes < 4 and (is_large or not work.strict)
     return {
-        "rows": work.wide,
-        "cols": 32 if element_bytes == 4 else 64,
-        "num_warps": 8,
+        "rows": work.wide if is_wide else work.narrow,
+        "cols": 32 if element_bytes == 4 or is_large else 64,
+        "num_warps": 4 if has_four_warps else 8,
         "num_stages": 2,
         "enable_fp_fusion": True,
     }

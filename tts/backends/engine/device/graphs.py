@@ -24,7 +24,7 @@ LOG = get_logger("tts.engine")
 
 _TOKENS = (1, 2, 4, 8, *range(16, 257, 16))  # the numbers of tokens of fixed steps
 _NARROW, _WIDE = 32, 8  # the fewest narrow and wide runs of attention that a step is padded to
-_SLOTS, _NUMBERS = 16, 2048  # room for partial results and for integers, a token; counted for at least 16 tokens
+_NUMBERS = 2048  # room for integers, a token; counted for at least 16 tokens
 _STEPS_BEFORE_CAPTURE = 8  # steps of one shape until it is captured
 _SHAPES = 128  # most shapes that are kept
 
@@ -32,26 +32,21 @@ _SHAPES = 128  # most shapes that are kept
 class FixedRoom(NamedTuple):
     """The room of the buffers for fixed steps.
 
-    The fields are the most tokens, the most partial results of attention, and the most integers of a step's arrays.
+    The fields are the most tokens, and the most integers of a step's arrays.
     """
 
     tokens: int
-    slots: int
     numbers: int
 
     @classmethod
     def of(cls, rows: int) -> FixedRoom:
         """Return room for steps of up to `rows` rows, at most 256."""
         tokens = next(size for size in _TOKENS if size >= min(rows, _TOKENS[-1]))
-        counted_tokens = max(tokens, 16)
-        return cls(tokens, slots=_SLOTS * counted_tokens, numbers=_NUMBERS * counted_tokens)
+        return cls(tokens, numbers=_NUMBERS * max(tokens, 16))
 
     def nbytes(self, config: DecoderConfig, dtype: torch.dtype) -> int:
         """Return the bytes of the buffers on the device."""
-        number_bytes = 4 * self.numbers
-        partial_bytes = 4 * self.slots * config.heads * (config.head_size + 1)  # of float32 results and weights
-        hidden_bytes = self.tokens * config.hidden * dtype.itemsize
-        return number_bytes + partial_bytes + hidden_bytes
+        return 4 * self.numbers + self.tokens * config.hidden * dtype.itemsize
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +79,8 @@ class FixedSteps:
 
     Attributes:
         replays: Steps that graphs ran.
+        misses: Steps that did not fit the buffers.
+        refusal: Why no more graphs are made; "": they are made.
     """
 
     def __init__(
@@ -97,6 +94,8 @@ class FixedSteps:
     ) -> None:
         self.pool = pool
         self.replays = 0
+        self.misses = 0
+        self.refusal = ""
         self._operations = operations
         self._feed = feed
         self._room = room
@@ -106,8 +105,6 @@ class FixedSteps:
         self._host_numbers = np.zeros(room.numbers, np.int32)  # what is copied to `_numbers`
         self._numbers = torch.zeros(room.numbers, dtype=torch.int32, device=device)
         self._hidden = torch.zeros(room.tokens, config.hidden, dtype=operations.dtype, device=device)
-        self._partials = torch.zeros(room.slots, config.kv_heads, config.group, config.head_size, device=device)
-        self._weights = torch.zeros(room.slots, config.kv_heads, config.group, device=device)
         self._shapes: OrderedDict[WorkShape, _Shape] = OrderedDict()
 
     def run(self, ids: NDArray[np.int64], planned: StepPlan) -> Tensor | None:
@@ -121,7 +118,7 @@ class FixedSteps:
         """
         num_tokens = len(ids)
         if not 0 < num_tokens <= self._room.tokens:
-            return None
+            return self._miss()
         work = self._operations.lower_plan(planned.plan)
         # the sizes of the padded step
         padded_tokens = next(size for size in _TOKENS if size >= num_tokens)
@@ -133,10 +130,20 @@ class FixedSteps:
         )
         work, starts = pad_work(work, shape), self._starts(shape)
         end = starts[-1] + work.blocks.size
-        if len(work.slots) > self._room.slots or end > self._room.numbers:
-            return None
+        if len(work.runs) > len(work.items) or end > self._room.numbers:
+            return self._miss()
         blocks, offsets = planned.places[:, 0], planned.places[:, 1]
-        arrays = (ids, work.positions, blocks, offsets, work.first_slots, work.items, work.slots, work.blocks)
+        arrays = (
+            ids,
+            work.positions,
+            blocks,
+            offsets,
+            work.first_slots,
+            work.items,
+            work.runs,
+            work.slots,
+            work.blocks,
+        )
         _, _, blocks_start, _, slots_start, *_ = starts
         host_numbers = self._host_numbers
         host_numbers[:slots_start] = 0  # the padding of the first four arrays, one number a token
@@ -147,13 +154,17 @@ class FixedSteps:
         self._run(self._shape(shape, work, starts))
         return self._hidden[:num_tokens]
 
+    def _miss(self) -> None:
+        self.misses += 1
+
     def _starts(self, shape: WorkShape) -> list[int]:
-        """Return the offsets of a step's eight arrays in the buffer of integers.
+        """Return the offsets of a step's nine arrays in the buffer of integers.
 
         The arrays are those of `run`. Their offsets are multiples of 16 bytes, as in `upload`.
         """
         tokens, items = shape.queries, shape.narrow + shape.wide
-        lengths = (tokens, tokens, tokens, tokens, tokens + 1, 5 * items, self._room.slots)
+        most_slots = len(self._operations.room[0])
+        lengths = (tokens, tokens, tokens, tokens, tokens + 1, 5 * items, 2 * items, most_slots)
         rounded_lengths = [-(-length // 4) * 4 for length in lengths]  # up to multiples of four integers
         return [0, *np.cumsum(rounded_lengths).tolist()]
 
@@ -162,8 +173,8 @@ class FixedSteps:
         if shape not in self._shapes:
             arrays = [self._numbers[start:] for start in starts]
             ids, positions, blocks, offsets = (array[: shape.queries] for array in arrays[:4])
-            first_slots, items, slots, kv_blocks = arrays[4:]
-            launch = self._launch(work, positions, items, kv_blocks, slots, first_slots, self._partials, self._weights)
+            first_slots, items, runs, slots, kv_blocks = arrays[4:]
+            launch = self._launch(work, positions, items, runs, kv_blocks, slots, first_slots, *self._operations.room)
             hidden = self._hidden[: shape.queries]
 
             def run() -> None:
@@ -208,7 +219,7 @@ class FixedSteps:
             shape.replay = replay
             return
         self._hidden.copy_(kernel_hidden)
-        self._capture = None
+        self._capture, self.refusal = None, fault
         LOG.warning("decode steps run without further CUDA graphs: %s", fault)
 
 

@@ -20,6 +20,8 @@ from tts.backends.kernels.lowering import KernelWork, lower
 from tts.backends.kernels.plan import AttentionPlan
 from tts.errors import missing_extra
 
+_SLOTS = 640  # room for partial results, unless another number is reserved
+
 
 class DeviceOperations:
     """The operations of a decoder layer on a GPU.
@@ -35,6 +37,7 @@ class DeviceOperations:
     Attributes:
         strict: Whether a row's numbers do not depend on other rows.
         kernels: The kernels, written in Triton.
+        room: The partial results of a step's attention and their weights, which all layers and steps use.
 
     Raises:
         MissingDependency: triton is not installed.
@@ -50,6 +53,20 @@ class DeviceOperations:
         self.strict = executor == "triton_strict"
         cosines, sines = rotary_tables(config)
         self._tables = (cosines.to(device), sines.to(device))
+        self.reserve(_SLOTS)
+        is_cuda = device.type == "cuda"
+        processors = torch.cuda.get_device_properties(device).multi_processor_count if is_cuda else 132
+        self._programs = 2 * processors  # a processor runs two of them at once
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the room for partial results."""
+        return sum(part.nbytes for part in self.room)
+
+    def reserve(self, most_slots: int) -> None:
+        """Make room for the partial results of a step's attention, at least one for each token of a step."""
+        config = self.config
+        self.room = self.kernels.make_room(most_slots, config.kv_heads, config.group, config.head_size, self.device)
 
     def begin(self, planned: StepPlan) -> None:
         """Prepare a step: its plan is copied to the device once, for all layers."""
@@ -58,12 +75,25 @@ class DeviceOperations:
         places = torch.from_numpy(planned.places).to(self.device)
         self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
         self._work: Any = self.kernels.upload(
-            self.lower_plan(plan), num_heads=config.kv_heads, size=config.head_size, device=self.device
+            self.lower_plan(plan),
+            num_heads=config.kv_heads,
+            size=config.head_size,
+            device=self.device,
+            room=self.room,
         )
 
     def lower_plan(self, plan: AttentionPlan) -> KernelWork:
         """Return the Triton kernels' work for a plan."""
-        return lower(plan, group=self.config.group, element_bytes=self.dtype.itemsize, strict=self.strict)
+        return lower(
+            plan,
+            group=self.config.group,
+            split=256 if self.strict else None,
+            element_bytes=self.dtype.itemsize,
+            strict=self.strict,
+            heads=self.config.kv_heads,
+            programs=self._programs,
+            most_slots=len(self.room[0]),
+        )
 
     def begin_on_device(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
         """Prepare a step whose arrays are on the device, in the forms that `begin` makes.
@@ -137,6 +167,7 @@ class _Kernels:
 
         self.attend = attention_triton.attend
         self.upload = attention_triton.upload
+        self.make_room = attention_triton.make_room
         self.launch = attention_triton.KernelLaunch
         self.rope = rope_triton.rope
         self.draw = draw_triton.draw
