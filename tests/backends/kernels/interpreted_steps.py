@@ -22,9 +22,9 @@ from tts.backends.base import Row, Sampling
 from tts.backends.engine import decoder as decoder_module
 from tts.backends.engine.core import Runner
 from tts.backends.engine.device import graphs
-from tts.backends.engine.device.graphs import FixedRoom
+from tts.backends.engine.device.graphs import FixedRoom, fixed_steps
 from tts.backends.engine.linear import DeviceTiledLinear
-from tts.backends.engine.loading import EngineOptions, fixed_steps, make_runner
+from tts.backends.engine.loading import EngineOptions, make_runner
 from tts.backends.engine.work import DecodeSequence
 from tts.backends.kernels.attention_triton import is_interpreted
 
@@ -163,6 +163,7 @@ def test_a_graph_with_other_bits_is_refused(caplog: pytest.LogCaptureFixture) ->
     assert runner.fixed is not None
     assert (capture.count, runner.fixed.replays) == (1, 0)
     assert "decode steps run without further CUDA graphs: a replay has other bits" in caplog.text
+    assert "other bits" in runner.fixed.refusal
 
 
 def test_a_capture_that_fails_leaves_the_step_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,6 +184,8 @@ def test_steps_that_do_not_fit_run_as_plain_ones(monkeypatch: pytest.MonkeyPatch
     shapes = fixed(few, rows=2)
     assert (written(few), kept(few)) == plain()
     assert [tokens for tokens, *_ in shapes] == [1]
+    assert few.fixed is not None
+    assert few.fixed.misses > 0
     monkeypatch.setattr(graphs, "_NUMBERS", 1)
     shapes = fixed(short)
     assert (written(short), kept(short)) == plain()
@@ -240,3 +243,46 @@ def test_tokens_without_a_place_are_rotated_and_not_written() -> None:
     assert (pools[1][:, :, 1, 14] == 7).all()
     pools[1][:, :, 1, 14] = pools[0][:, :, 1, 14]
     assert torch.equal(*pools)
+
+
+def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tts.backends.engine.compiling import compile_kernels
+    from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
+
+    seen: set[tuple[Any, ...]] = set()
+
+    def launch_at(kernel: Any, *grid: int) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            types = [argument.dtype for argument in arguments if isinstance(argument, torch.Tensor)]
+            seen.add((kernel.fn.__name__, *types, *sorted(options.items())))
+            return kernel[grid](*arguments, **options)
+
+        return call
+
+    for module in (attention_triton, draw_triton, norm_triton, rope_triton):
+        monkeypatch.setattr(module, "launch_at", launch_at)
+    for executor in ("triton", "triton_strict"):
+        runner = runner_of(executor)
+        room = FixedRoom.of(8)
+        compile_kernels(runner.decoder, room)
+        at_load = set(seen)
+        assert {name for name, *_ in at_load} >= {"tree_partial", "merge", "rope_and_write", "draw_rows"}
+        written(runner, ((2, 2),), (40,))
+        fixed(runner)
+        written(runner, ((2,) * 5, (2,)), (30, 3))
+        assert seen == at_load
+
+
+def test_a_kernel_that_cannot_run_is_one_line_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tts.backends.engine.compiling import compile_kernels
+    from tts.errors import ConfigError
+
+    runner = runner_of()
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    monkeypatch.setattr(runner.decoder.operations.kernels, "attend", fail)
+    with pytest.raises(ConfigError, match=r"kernels cannot run on cpu.*C compiler.*gcc") as refused:
+        compile_kernels(runner.decoder)
+    assert "\n" not in str(refused.value)

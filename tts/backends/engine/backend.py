@@ -15,6 +15,7 @@ from tts._core.threads import run_after_fork
 from tts.backends.base import Caps, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.capabilities import require
 from tts.backends.engine.core import Runner
+from tts.backends.engine.device.graphs import FixedSteps
 from tts.backends.engine.heads import StepTemplate, ValueHead
 from tts.backends.engine.loading import load_parts
 from tts.backends.engine.paths import PathState, Views, step_ids, step_tokens
@@ -158,6 +159,11 @@ class EngineBackend(StateBackend[PathState]):
     def stats(self) -> EngineStats:
         """Counters of what the policy's steps computed, moved and held."""
         return self.runner.stats
+
+    @property
+    def graphs(self) -> FixedSteps | None:
+        """The decode steps that CUDA graphs replay, with counts of replays and misses; None: there are no graphs."""
+        return self.runner.fixed
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and prefill prompts.

@@ -17,7 +17,7 @@ from tts.errors import ConfigError
 
 SUPPORTED = ("llama", "qwen2", "qwen3", "mistral")
 _ROPES = ("default", "linear", "llama3", "yarn")  # kinds whose frequencies do not depend on a path's length
-_HINT = "use the backend transformers for this model"
+_HINT = "run it by the backend vllm, or by transformers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,24 +12,21 @@ from typing import Any, cast, get_args
 import numpy as np
 import torch
 
-from tts.backends.base import Sampling
+from tts.backends.engine.compiling import check_card, compile_kernels
 from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.device.graphs import LOG, Capture, CudaCapture, FixedRoom, FixedSteps
+from tts.backends.engine.device.graphs import LOG, CudaCapture, FixedRoom, fixed_steps
 from tts.backends.engine.device.memory import held_models, hold, loading_on, pool_bytes, resolve_device
-from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead
 from tts.backends.engine.int8 import check_int8
 from tts.backends.engine.linear import Precision
 from tts.backends.engine.operations import AttentionExecutor
-from tts.backends.engine.pool import BlockPool, KVPrecision
+from tts.backends.engine.pool import KVPrecision
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import SchedulerLimits
 from tts.backends.engine.tree import KVTree
 from tts.backends.engine.weights import Checkpoint, num_weights, read_checkpoint, read_heads, read_readout
-from tts.backends.engine.work import PrefillJob
-from tts.backends.kernels.draw import DrawRequest
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.loading.cpu import check_bfloat16
 from tts.backends.loading.expected import expected_models
@@ -356,10 +353,11 @@ def make_runner(
             output_layer=output_layer,
         )
         decoder.operations.reserve(max(_SLOTS * limits.rows, 2 * (limits.rows + limits.tokens)))
-        if decoder.executor == "strict":
-            _compile_kernels(decoder)
         renderer = _renderer(checkpoint)
         room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
+        if decoder.executor == "strict" or place.type == "cuda":
+            check_card(place, decoder.precision)
+            compile_kernels(decoder, room)
         num_blocks = _num_blocks(decoder, pool, room)
         tree = KVTree(decoder.pool(num_blocks))
         runner = Runner(
@@ -378,44 +376,8 @@ def make_runner(
         return runner, renderer
 
 
-def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
-    """Return the runner of a model's decode steps in fixed shapes over a pool.
-
-    Args:
-        decoder: The decoder with Triton kernels.
-        pool: The pool of key and value blocks.
-        room: The sizes of the steps' buffers.
-        capture: Captures a step as a graph; None: the steps run kernel by kernel.
-    """
-    return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
-
-
 def _renderer(checkpoint: Checkpoint) -> Renderer:
     return Renderer(checkpoint.tokenizer, eos_ids(checkpoint.generation, checkpoint.config, checkpoint.tokenizer))
-
-
-def _compile_kernels(decoder: Decoder) -> None:
-    """Compile the kernels while the model is loaded, so that no problem waits for the compiler.
-
-    One pass prefills a block of tokens, another a single token, whose logits then give a drawn token. So each kernel
-    runs once in each of its forms.
-    """
-    for count in (min(BLOCK, decoder.config.context), 1):
-        tree = KVTree(decoder.pool(1))
-        runner = Runner(decoder, tree, SchedulerLimits(rows=1, tokens=BLOCK), decode=lambda _: "", eos=frozenset())
-        prefill = PrefillJob(tree.add(None, [0] * count), count, count - 1, lambda _: None)
-        runner.add_prefill(prefill)
-        while runner.busy:
-            runner.step()
-    logits = torch.from_numpy(prefill.result())
-    request = DrawRequest(
-        rows=np.zeros(1, np.int64),
-        samplings=[Sampling()],
-        streams=np.zeros(1, np.uint64),
-        positions=np.zeros(1, np.int64),
-        words=np.zeros(1, np.uint64),
-    )
-    decoder.operations.draw(logits, request)
 
 
 def _pool_bytes(options: EngineOptions, own: Mapping[str, Checkpoint], record: ModelRecord | None = None) -> int:
