@@ -436,17 +436,38 @@ def test_a_job_whose_least_step_has_no_memory_fails_alone(monkeypatch: pytest.Mo
     assert told(rows.ends[0])[3] == "length"
 
 
-def test_draws_without_memory_lose_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_without_memory_are_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = asked_of(runner_of(200))
     runner = runner_of(200)
-    real, calls = runner.decoder.operations.draw, []
+    real, sizes = runner.decoder.operations.draw, list[int]()
 
-    def draw(logits: Any, request: Any) -> Any:
-        calls.append(len(request.rows))
-        if len(calls) in (5, 8):
+    def draw(logits: Any, request: Any, packed: Any = None) -> Any:
+        sizes.append(len(request.rows))
+        if len(request.rows) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return real(logits, request)
+        return real(logits, request, packed)
 
     monkeypatch.setattr(runner.decoder.operations, "draw", draw)
     assert asked_of(runner) == expected
-    assert runner.stats.shrunk == 2
+    assert max(sizes) > 2
+    assert runner.stats.shrunk == 0
+
+
+def test_a_draw_that_never_has_memory_ends_its_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = runner_of(200)
+    hand = Hand(runner)
+    opened = hand.open(ids_of(20, 1))
+    hand.run()
+
+    def draw(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.decoder.operations, "draw", draw)
+        rows = hand.write(opened.path, [Row(i, 0, 5) for i in range(3)])
+        hand.run()
+    assert {end.finish for end in rows.ends.values()} == {"error"}
+    assert "out of memory" in rows.ends[0].error
+    rows = hand.write(opened.path, [Row(i, 0, 5) for i in range(3)])
+    hand.run()
+    assert {end.finish for end in rows.ends.values()} == {"length"}

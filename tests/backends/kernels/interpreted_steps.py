@@ -286,3 +286,43 @@ def test_a_kernel_that_cannot_run_is_one_line_with_its_cure(monkeypatch: pytest.
     with pytest.raises(ConfigError, match=r"kernels cannot run on cpu.*C compiler.*gcc") as refused:
         compile_kernels(runner.decoder)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back(
+    is_fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tts.backends.engine import core, work
+    from tts.backends.engine.device import memory, operations
+
+    counts = {"up": 0, "down": 0}
+    copy, download = memory.StepBuffer.copy, memory.download
+
+    def counted_copy(self: Any, count: int) -> None:
+        counts["up"] += 1
+        copy(self, count)
+
+    def counted_download(tensor: Any) -> Any:
+        counts["down"] += 1
+        return download(tensor)
+
+    monkeypatch.setattr(memory.StepBuffer, "copy", counted_copy)
+    for module in (core, work, operations):
+        monkeypatch.setattr(module, "download", counted_download)
+    runner = runner_of()
+    if is_fixed:
+        fixed(runner)
+    hand = Hand(runner)
+    opened = [hand.open(ids_of(5 + number, number)) for number in range(3)]
+    hand.run()
+    for number, one in enumerate(opened):  # rows of several laws and of several problems
+        hand.write(one.path, [Row(9 * number, 0, 4)], sampling=SAMPLING if number else Sampling())
+    for step in range(6):
+        counts.update(up=0, down=0)
+        runner.step()
+        decodes = counts == {"up": 1, "down": 1}
+        begins = step < 2  # the prompts' last logits, which stay on the device, then the first tokens of all rows
+        assert decodes or begins or not runner.busy, (step, counts)
+        assert counts["up"] <= 2
+        assert counts["down"] <= 2
+    hand.run()

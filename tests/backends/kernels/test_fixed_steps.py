@@ -97,7 +97,7 @@ def test_the_buffers_count_as_a_part_of_the_budget(monkeypatch: pytest.MonkeyPat
     budget = 1 << 21
     runner = runner_with_graphs(monkeypatch, budget)
     fixed, pool = runner.fixed, runner.tree.pool
-    graphs = fixed._numbers.nbytes + fixed._hidden.nbytes
+    graphs = fixed._numbers.device.nbytes + fixed._hidden.nbytes
     assert graphs == FixedRoom.of(4).nbytes(runner.decoder.config, torch.float32) > 0
     buffers = graphs + sum(part.nbytes for part in runner.decoder.operations.room)
     block = BLOCK * runner.decoder.kv_shape.bytes_per_token

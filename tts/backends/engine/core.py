@@ -11,16 +11,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tts.backends.base import Finish
-from tts.backends.engine.decoder import Decoder
+from tts.backends.engine.decoder import Decoder, Output
 from tts.backends.engine.device.graphs import LOG, FixedSteps
-from tts.backends.engine.device.memory import give_back, using_device
+from tts.backends.engine.device.memory import download, give_back, using_device
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import StepRows, make_plan
 from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, output_indices
@@ -28,7 +27,7 @@ from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.work import (
     DecodeSequence,
-    Floats,
+    Draws,
     PrefillJob,
     RowEnd,
     SampleJob,
@@ -85,7 +84,7 @@ class Runner:
         self._eos = eos
         self._share = share
         self._sample_jobs: list[SampleJob] = []
-        self._kept_logits: OrderedDict[KVNode, Floats] = OrderedDict()
+        self._kept_logits: OrderedDict[KVNode, torch.Tensor] = OrderedDict()
         self._waiting_for: dict[KVNode, list[SampleJob]] = {}
         self._num_added = 0
 
@@ -180,9 +179,12 @@ class Runner:
         """Start waiting rows, oldest first, while there is room. Each row draws its first token here."""
         num_running = sum(isinstance(work, DecodeSequence) for work in self._scheduler.every())
         room = self._limits.rows - num_running
+        sequences: list[DecodeSequence] = []
+        rows: list[int] = []
+        logits_of_jobs: list[torch.Tensor] = []
         for job in list(self._sample_jobs):
             if room <= 0:
-                return
+                break
             logits = self._logits_behind(job)
             if logits is None:
                 room -= job.num_waiting  # so that rows of younger jobs do not take this job's place
@@ -193,10 +195,23 @@ class Runner:
             if not job.num_waiting:
                 self._sample_jobs.remove(job)
                 self.tree.release(job.node)
-            device_logits = torch.from_numpy(logits[None]).to(self.decoder.device)
-            self._draw([sequence for sequence in new_sequences if sequence is not None], device_logits, None)()
+            begun = [sequence for sequence in new_sequences if sequence is not None]
+            sequences += begun
+            rows += [len(logits_of_jobs)] * len(begun)
+            logits_of_jobs.append(logits)
+        if sequences:  # the first tokens of all jobs are drawn at once
+            only_one = len(logits_of_jobs) == 1
+            stacked = logits_of_jobs[0][None] if only_one else torch.stack(logits_of_jobs)
+            draws = draws_of(sequences, np.array(rows, np.int64))
+            try:
+                drawn = self._draw(draws, stacked)
+            except torch.OutOfMemoryError as failure:
+                for sequence in sequences:
+                    self._end_sequence(sequence, "error", error_line(failure))
+                return
+            self._take_draws(draws, stacked, drawn)
 
-    def _logits_behind(self, job: SampleJob) -> Floats | None:
+    def _logits_behind(self, job: SampleJob) -> torch.Tensor | None:
         """Return the logits after a job's node, or None while they are not ready.
 
         Logits that are not kept are computed by a prefill job, which is added here. Jobs that wait for the same node
@@ -213,6 +228,7 @@ class Runner:
                 num_tokens = len(job.node.tokens)
                 node = self.tree.retain(job.node)
                 prefill = PrefillJob(node, upto=num_tokens, wanted=num_tokens - 1, done=self._deliver_logits)
+                prefill.keeps = True
                 prefill.order = job.order
                 self._scheduler.add(prefill)
         return job.logits
@@ -222,12 +238,12 @@ class Runner:
         for job in self._waiting_for.pop(prefill.node):
             job.pending = False
             if prefill.failure is None:
-                job.logits = prefill.found[0][-1]
+                job.logits = prefill.last_logits
             elif job in self._sample_jobs:
                 self._sample_jobs.remove(job)
                 self._end_waiting(job, "error", prefill.failure)
         if prefill.failure is None:
-            self._kept_logits[prefill.node] = prefill.found[0][-1]
+            self._kept_logits[prefill.node] = prefill.last_logits
             if len(self._kept_logits) > _KEPT_LOGITS:
                 self._kept_logits.popitem(last=False)
 
@@ -271,82 +287,85 @@ class Runner:
         else:
             ids = [token for feed in ordered_feeds for token in feed.ids]
         hidden_indices, logit_indices = output_indices(ordered_feeds, every=bool(self.heads))
+        draws = draws_of(*_rows_to_draw(ordered_feeds))
         planned_at = time.perf_counter()
-        tokens = np.array(ids, np.int64)
         with torch.inference_mode():
-            fixed_hidden = self.fixed.run(tokens, plan) if only_decodes and self.fixed is not None else None
             output = self.decoder.forward(
-                tokens,
+                np.array(ids, np.int64),
                 plan,
                 hidden_indices,
                 logit_indices,
                 self.tree.pool,
+                draws=draws.request.packed() if draws.sequences and self.decoder.operations.on_device else None,
                 apart=only_single_tokens,
-                hidden=fixed_hidden,
+                fixed=self.fixed if only_decodes else None,
             )
-            hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
         self.stats.count_pass(
             self.decoder, plan, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(logit_indices)
         )
-        self._give(ordered_feeds, output.logits, hidden, ran_at - began)
+        self._give(ordered_feeds, output, draws, ran_at - began)
         if self.report is not None:
             ended_at = time.perf_counter()
             seconds = (planned_at - began, ran_at - planned_at, ended_at - ran_at)
             self.report(StepReport(len(ids), len(sequences), plan.keys_read, *seconds))
 
-    def _give(self, feeds: Sequence[Feed], logits: torch.Tensor, hidden: Floats, seconds: float) -> None:
+    def _give(self, feeds: Sequence[Feed], output: Output, draws: Draws, seconds: float) -> None:
         """Hand out logits and hidden states, and draw the next token of every row whose logits are complete."""
-        sequences, logit_rows = _rows_to_draw(feeds)
-        draw = self._draw(sequences, logits, logit_rows)  # memory may run out here, so before anything is handed out
+        # memory of a device may run out here, so before anything is handed out
+        drawn = self._draw(draws, output.logits, output.draws)
+        works = (feed.work for feed in feeds)
+        wants_states = bool(self.heads) or any(isinstance(work, PrefillJob) and not work.logits for work in works)
+        hidden = download(output.hidden.float()) if wants_states else None
         logit_row = hidden_row = 0
         for feed in feeds:
             work = feed.work
             num_wanted = feed.until - feed.wanted_from
             num_states = feed.num_tokens if self.heads else num_wanted  # value heads read every token
-            states = hidden[hidden_row : hidden_row + num_states]
+            states = None if hidden is None else hidden[hidden_row : hidden_row + num_states]
             hidden_row += num_states
-            for name, head in self.heads.items():
-                _store_scores(feed.node.scores.setdefault(name, []), feed.first, head(states))
+            if states is not None:
+                for name, head in self.heads.items():
+                    _store_scores(feed.node.scores.setdefault(name, []), feed.first, head(states))
             if isinstance(work, DecodeSequence):
                 work.state.seconds += seconds
             elif work is not None:
                 work.seconds += seconds
-                if num_wanted:
-                    if work.logits:
-                        results = logits[logit_row : logit_row + num_wanted].float().cpu().numpy()
-                    else:
-                        results = states[num_states - num_wanted :]
-                    if work.take is None:
-                        work.found.append(results.copy())
-                    else:
-                        work.take(results)
-                    work.at = feed.until
+                if num_wanted and work.logits:
+                    work.give(output.logits[logit_row : logit_row + num_wanted], feed.until)
+                elif num_wanted and states is not None:
+                    work.give(states[num_states - num_wanted :], feed.until)
             if feed.wants_logits:
                 logit_row += num_wanted
-        draw()
+        self._take_draws(draws, output.logits, drawn)
 
-    def _draw(
-        self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, logit_rows: NDArray[np.int64] | None
-    ) -> Callable[[], None]:
-        """Draw a token for each sequence; the result appends them, and ends the sequences whose row is complete.
+    def _draw(self, draws: Draws, logits: torch.Tensor, packed: torch.Tensor | None = None) -> HostDraws | None:
+        """Draw a token for each of some sequences, in parts where memory runs out; None: there are none.
 
         Args:
-            sequences: The sequences of the step.
-            logits: [rows, V] logits of the step.
-            logit_rows: The row of `logits` for each sequence; None: the first row for all.
+            draws: The sequences and their request.
+            logits: [rows, V] logits.
+            packed: The request, packed on a device.
         """
-        if not sequences:
-            return lambda: None
-        request = draws_of(sequences, logit_rows)
-        draws = self.decoder.operations.draw(logits, request)
-        return partial(self._take_draws, sequences, logits, request.rows, draws)
+        if not draws.sequences:
+            return None
+        try:
+            return self.decoder.operations.draw(logits, draws.request, packed)
+        except torch.OutOfMemoryError:
+            count = len(draws.sequences)
+            if count == 1:
+                raise
+            halves = np.split(np.arange(count), [count // 2])
+            parts = [Draws(draws.sequences[half[0] : half[-1] + 1], draws.request.take_rows(half)) for half in halves]
+            drawn = [part for part in (self._draw(half, logits) for half in parts) if part is not None]
+            return HostDraws(*(np.concatenate(arrays) for arrays in zip(*drawn, strict=True)))
 
-    def _take_draws(
-        self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, rows: NDArray[np.int64], draws: HostDraws
-    ) -> None:
+    def _take_draws(self, draws: Draws, logits: torch.Tensor, drawn: HostDraws | None) -> None:
+        """Append drawn tokens, and end the sequences whose row is complete."""
+        if drawn is None:
+            return
         for row, sequence, token, logprob in zip(
-            rows.tolist(), sequences, draws.tokens.tolist(), draws.logprobs.tolist(), strict=True
+            draws.request.rows.tolist(), draws.sequences, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True
         ):
             if token < 0:
                 self._end_sequence(

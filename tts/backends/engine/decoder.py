@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from tts.backends.engine.pool import BlockPool, KVPrecision, KVShape, kernel_arr
 from tts.backends.kernels.host import Team
 from tts.backends.kernels.stack import Stack, pass_layers
 from tts.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tts.backends.engine.device.graphs import FixedSteps
 
 Weights = Mapping[str, Tensor]
 
@@ -48,10 +51,17 @@ class _Layer(NamedTuple):
 
 
 class Output(NamedTuple):
-    """The results of a step. logits: [L, V]; hidden: [W, K], as the output layer reads them."""
+    """The results of a step.
+
+    Args:
+        logits: [L, V].
+        hidden: [W, K], as the output layer reads them.
+        draws: What draws need, on a device; None: nothing was asked for.
+    """
 
     logits: Tensor
     hidden: Tensor
+    draws: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -192,8 +202,9 @@ class Decoder:
         with_logits: NDArray[np.int64],
         pool: BlockPool,
         *,
+        draws: NDArray[np.int64] | None = None,
         apart: bool = False,
-        hidden: Tensor | None = None,
+        fixed: FixedSteps | None = None,
     ) -> Output:
         """Feed a step's tokens: write their keys and values, and return the wanted results.
 
@@ -203,20 +214,23 @@ class Decoder:
             wanted: [W] indices of the tokens whose hidden states are returned.
             with_logits: [L] indices into `wanted` of the tokens whose logits are returned; none without output layer.
             pool: The blocks that hold this model's keys and values.
+            draws: What the draws of a device need, which is copied there with the step (`DrawRequest.packed`).
             apart: Whether no token of this step reads another's keys, so that threads may divide the tokens.
-            hidden: [T, K] states after the last layer, where `feed` has run the layers; None: the layers run here.
+            fixed: Runs the layers in fixed shapes, where the step fits its buffers.
         """
-        if hidden is None:
-            hidden = self._run_layers(ids, planned, pool, apart=apart)
-        timer = _Timer(self.spans)
-        wanted_hidden = hidden[torch.from_numpy(wanted).to(self.device)]  # [W, K]
-        normed = self.operations.norm(wanted_hidden, None, self._norm)
-        if self._head is None:
-            logits = normed.new_empty(0, 0)
+        arrays = (wanted, with_logits) if draws is None else (wanted, with_logits, draws)
+        ran = None if fixed is None else fixed.run(ids, planned, arrays)
+        if ran is None:
+            token_ids, *indices = self.operations.begin(planned, (ids, *arrays))
+            hidden = self._run_layers(token_ids, planned, pool, apart=apart)
         else:
-            logits = self._head(normed[torch.from_numpy(with_logits).to(self.device)])
+            hidden, indices = ran
+        timer = _Timer(self.spans)
+        wanted_hidden = hidden[indices[0]]  # [W, K]
+        normed = self.operations.norm(wanted_hidden, None, self._norm)
+        logits = normed.new_empty(0, 0) if self._head is None else self._head(normed[indices[1]])
         timer("linear")
-        return Output(logits, normed)
+        return Output(logits, normed, None if draws is None else indices[2])
 
     def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
         """Pass tokens through all layers into `hidden`, in the step that the operations have begun.
@@ -226,15 +240,14 @@ class Decoder:
         hidden.copy_(self._embedding[ids])
         self._run(self.operations, hidden, pool, _Timer(None))
 
-    def _run_layers(self, ids: NDArray[np.int64], planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
+    def _run_layers(self, ids: Tensor, planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
         """Return tokens' hidden states after the last layer, [T, K], by the fastest way for the step's size."""
-        hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
+        hidden = self._embedding[ids]
         if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _LEAST_SHARED_TOKENS):
             self._run_compiled(self._stack, hidden, planned, pool, apart=apart)
         elif apart and self._thread_operations and len(ids) >= _LEAST_ROWS_APART * len(self._thread_operations):
             self._run_apart(hidden, planned, pool)
         else:
-            self.operations.begin(planned)
             self._run(self.operations, hidden, pool, _Timer(self.spans))
         return hidden
 

@@ -6,11 +6,12 @@ head, d head size, N blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tts.backends.engine.config import DecoderConfig
@@ -31,6 +32,11 @@ class Operations(Protocol):
     """
 
     @property
+    def on_device(self) -> bool:
+        """Whether draws take numbers that are packed for a device."""
+        ...
+
+    @property
     def nbytes(self) -> int:
         """The bytes of buffers on a device."""
         ...
@@ -39,8 +45,8 @@ class Operations(Protocol):
         """Make room on a device for the partial results of a step's attention, at least one for each token."""
         ...
 
-    def begin(self, planned: StepPlan) -> None:
-        """Prepare a step."""
+    def begin(self, planned: StepPlan, arrays: Sequence[NDArray[np.int64]] = ()) -> list[Tensor]:
+        """Prepare a step, and return arrays where the model runs, each of one dimension, until the next step."""
         ...
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
@@ -55,8 +61,8 @@ class Operations(Protocol):
         """Return silu(gate) * up from [T, 2 F]."""
         ...
 
-    def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
-        """Draw a token for each row of a request, from logits [L, V]."""
+    def draw(self, logits: Tensor, request: DrawRequest, packed: Tensor | None = None) -> HostDraws:
+        """Draw a token for each row of a request, from logits [L, V]; `packed`: `request.packed()` on a device."""
         ...
 
 
@@ -78,6 +84,7 @@ class HostOperations:
         team: The threads that share a call.
     """
 
+    on_device = False
     nbytes = 0
 
     def __init__(self, config: DecoderConfig, executor: AttentionExecutor, team: Team) -> None:
@@ -89,9 +96,10 @@ class HostOperations:
     def reserve(self, most_slots: int) -> None:
         """Make no room, since a CPU's attention has no partial results."""
 
-    def begin(self, planned: StepPlan) -> None:
-        """Prepare a step."""
+    def begin(self, planned: StepPlan, arrays: Sequence[NDArray[np.int64]] = ()) -> list[Tensor]:
+        """Prepare a step, and return the arrays as tensors."""
         self._planned = planned
+        return [torch.from_numpy(array.ravel()) for array in arrays]
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
@@ -130,8 +138,9 @@ class HostOperations:
         self._share_rows(layers.gate, (both.numpy(), out.numpy()), *both.shape)
         return out
 
-    def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
+    def draw(self, logits: Tensor, request: DrawRequest, packed: Tensor | None = None) -> HostDraws:
         """Draw a token for each row of a request, from logits [L, V]."""
+        del packed
         return draw_rows(logits.numpy(), request, self._team)
 
     def _share_rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:

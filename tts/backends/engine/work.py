@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tts.backends.base import Finish, RowSet
+from tts.backends.engine.device.memory import download
 from tts.backends.engine.tree import KVNode
 from tts.backends.kernels.draw import DrawRequest
 from tts.backends.text.row_state import PathText, RowState, as_engine_error
@@ -30,10 +33,12 @@ class PrefillJob:
         done: Called with this job at its end; `failure` is set where the job failed.
         logits: Whether logits are wanted; else hidden states.
         take: Called with results as they are computed, which then are not added to `found`.
+        keeps: Whether the logits of the last token stay where the model runs, as `last_logits`, and nothing is `found`.
 
     Attributes:
         order: The age of the job; lower is older.
         found: Logits [tokens, V], or hidden states [tokens, K], in pieces.
+        last_logits: The logits [V] of the last token.
         at: The first token whose result is still wanted.
         seconds: The seconds of the steps that fed the job.
         started: Whether the job was ever scheduled.
@@ -46,8 +51,10 @@ class PrefillJob:
     done: Callable[[PrefillJob], None]
     logits: bool = True
     take: Callable[[Floats], None] | None = None
+    keeps: bool = False
     order: tuple[int, int] = (0, 0)
     found: list[Floats] = field(default_factory=list[Floats])
+    last_logits: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     failure: Exception | None = None
     seconds: float = 0.0
     at: int = 0
@@ -56,6 +63,18 @@ class PrefillJob:
 
     def __post_init__(self) -> None:
         self.at = self.wanted
+
+    def give(self, results: torch.Tensor | Floats, until: int) -> None:
+        """Take the wanted results [n, V] or [n, K] of the tokens before `until`."""
+        self.at = until
+        if self.keeps:
+            self.last_logits = cast("torch.Tensor", results)[-1].float().clone()
+            return
+        host = download(results.float()) if isinstance(results, torch.Tensor) else results
+        if self.take is None:
+            self.found.append(host.copy())
+        else:
+            self.take(host)
 
     def result(self) -> Floats:
         """Return the wanted logits or hidden states, in order.
@@ -90,7 +109,7 @@ class SampleJob:
     text: PathText
     ended: Callable[[RowEnd], None]
     order: tuple[int, int] = (0, 0)
-    logits: Floats | None = None
+    logits: torch.Tensor | None = None
     pending: bool = False
     next_row: int = 0
 
@@ -134,20 +153,23 @@ class RowEnd:
     began: bool = False
 
 
-def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> DrawRequest:
-    """Return the request to draw a token for each sequence, from the given rows of a step's logits.
+class Draws(NamedTuple):
+    """Sequences that need a token, and the request to draw one for each."""
 
-    Without `logit_rows` all tokens are drawn from the first row.
-    """
-    if logit_rows is None:
-        logit_rows = np.zeros(len(sequences), np.int64)
-    return DrawRequest(
+    sequences: Sequence[DecodeSequence]
+    request: DrawRequest
+
+
+def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64]) -> Draws:
+    """Return the draws of a token for each sequence, from the given rows of logits."""
+    request = DrawRequest(
         rows=logit_rows,
         samplings=[sequence.state.rows.request.sampling for sequence in sequences],
         streams=np.array([sequence.state.row.stream for sequence in sequences], np.uint64),
         positions=np.array([sequence.state.position for sequence in sequences], np.int64),
         words=np.array([sequence.state.row.word for sequence in sequences], np.uint64),
     )
+    return Draws(sequences, request)
 
 
 def engine_error(failure: Exception) -> EngineError:

@@ -51,6 +51,22 @@ class DrawRequest(NamedTuple):
     positions: NDArray[np.int64]
     words: NDArray[np.uint64]
 
+    def packed(self) -> NDArray[np.int64]:
+        """Return [7, R] numbers of 8 bytes for a device, in the order of the rows' words.
+
+        They are the bits of row, stream, position, top_k, temperature, top_p and min_p.
+        """
+        laws = [(s.temperature, s.top_p, s.min_p) for s in self.samplings]
+        settings = np.array(laws, np.float64).reshape(-1, 3).T
+        top_k = np.array([s.top_k for s in self.samplings], np.int64)
+        integers = [self.rows, self.streams.view(np.int64), self.positions, top_k]
+        return np.concatenate([np.stack(integers), settings.view(np.int64)])[:, self.by_word]
+
+    @property
+    def by_word(self) -> NDArray[np.intp]:
+        """The rows, ordered by their words [R]."""
+        return np.argsort(self.words, kind="stable")
+
     def take_rows(self, indices: NDArray[np.intp]) -> DrawRequest:
         """Return the request for the rows at some indices."""
         return DrawRequest(

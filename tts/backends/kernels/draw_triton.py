@@ -94,6 +94,7 @@ def draw(
     rows: torch.Tensor | None = None,
     word: int = MAIN_WORD,
     kept: Cut | None = None,
+    out: DeviceDraws | None = None,
 ) -> DeviceDraws:
     """Draw a token for each of R rows, on a GPU, or anywhere in Triton's interpreter.
 
@@ -105,13 +106,15 @@ def draw(
         rows: [R] int64 the row of logits of each draw; None: L is R, and draw i uses row i.
         word: The word of the uniform numbers, which tells draws of different purposes apart.
         kept: The tokens that the filters keep in each draw's row, the most likely one included; None: all.
+        out: Where the results are written; None: they are new.
     """
     num_draws, vocabulary, device = len(streams), logits.shape[1], logits.device
     num_blocks = triton.cdiv(vocabulary, _BLOCK)
-    tokens = torch.empty(num_draws, dtype=torch.int64, device=device)
-    logprobs = torch.empty(num_draws, dtype=torch.float64, device=device)
+    if out is None:
+        tokens = torch.empty(num_draws, dtype=torch.int64, device=device)
+        out = DeviceDraws(tokens, torch.empty(num_draws, dtype=torch.float64, device=device))
     if not num_draws:
-        return DeviceDraws(tokens, logprobs)
+        return out
     tops = torch.empty(num_draws, num_blocks, dtype=torch.float32, device=device)
     bests = torch.empty(num_draws, num_blocks, dtype=torch.int32, device=device)
     # sums of the plain distribution, then of the distribution drawn from
@@ -131,8 +134,7 @@ def draw(
         streams,
         positions,
         word,
-        tokens,
-        logprobs,
+        *out,
         *logits.stride(),
         num_blocks,
         **constants,
@@ -140,7 +142,7 @@ def draw(
         num_warps=4,
         enable_fp_fusion=True,
     )
-    return DeviceDraws(tokens, logprobs)
+    return out
 
 
 def uniforms(streams: torch.Tensor, positions: torch.Tensor, word: int = MAIN_WORD) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tts._core.logs import get_logger
 from tts.backends.engine.config import DecoderConfig
+from tts.backends.engine.device.memory import StepBuffer, starts_of
 from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool
@@ -105,19 +106,21 @@ class FixedSteps:
         self._capture = capture
         self._launch = operations.kernels.launch
         config, device = operations.config, operations.device
-        self._host_numbers = np.zeros(room.numbers, np.int32)  # what is copied to `_numbers`
-        self._numbers = torch.zeros(room.numbers, dtype=torch.int32, device=device)
+        self._numbers = StepBuffer(room.numbers, device)
         self._hidden = torch.zeros(room.tokens, config.hidden, dtype=operations.dtype, device=device)
         self._shapes: OrderedDict[WorkShape, _Shape] = OrderedDict()
 
-    def run(self, ids: NDArray[np.int64], planned: StepPlan) -> Tensor | None:
+    def run(
+        self, ids: NDArray[np.int64], planned: StepPlan, others: Sequence[NDArray[np.int64]] = ()
+    ) -> tuple[Tensor, list[Tensor]] | None:
         """Run the layers of a step, and return its hidden states; None where the buffers are too small.
 
-        The hidden states are [T, K], and are valid until the next step.
+        The hidden states are [T, K]. They and the other arrays are valid until the next step.
 
         Args:
             ids: [T] tokens in the plan's order.
             planned: The plan of the step.
+            others: Further arrays, which are copied to the device and returned with the hidden states.
         """
         num_tokens = len(ids)
         if not 0 < num_tokens <= self._room.tokens:
@@ -132,7 +135,9 @@ class FixedSteps:
             wide=_power_of_two(num_wide, _WIDE) if num_wide else 0,
         )
         work, starts = pad_work(work, shape), self._starts(shape)
-        end = starts[-1] + work.blocks.size
+        other_numbers = [np.ascontiguousarray(array).ravel().view(np.int32) for array in others]
+        other_starts = starts_of([work.blocks.size, *map(len, other_numbers)])
+        end = starts[-1] + other_starts[-1]
         if len(work.runs) > len(work.items) or end > self._room.numbers:
             return self._miss()
         blocks, offsets = planned.places[:, 0], planned.places[:, 1]
@@ -148,14 +153,20 @@ class FixedSteps:
             work.blocks,
         )
         _, _, blocks_start, _, slots_start, *_ = starts
-        host_numbers = self._host_numbers
+        self._numbers.wait()
+        host_numbers = self._numbers.host
         host_numbers[:slots_start] = 0  # the padding of the first four arrays, one number a token
         for start, array in zip(starts, arrays, strict=True):
             host_numbers[start : start + array.size] = array.ravel()
         host_numbers[blocks_start + num_tokens : blocks_start + padded_tokens] = -1  # padding writes no keys
-        self._numbers[:end].copy_(torch.from_numpy(host_numbers[:end]))
+        tensors: list[Tensor] = []
+        for start, array in zip(other_starts[1:], other_numbers, strict=False):
+            place = slice(starts[-1] + start, starts[-1] + start + len(array))
+            host_numbers[place] = array
+            tensors.append(self._numbers.device[place].view(torch.int64))
+        self._numbers.copy(end)
         self._run(self._shape(shape, work, starts))
-        return self._hidden[:num_tokens]
+        return self._hidden[:num_tokens], tensors
 
     def _miss(self) -> None:
         self.misses += 1
@@ -168,13 +179,12 @@ class FixedSteps:
         tokens, items = shape.queries, shape.narrow + shape.wide
         most_slots = len(self._operations.room[0])
         lengths = (tokens, tokens, tokens, tokens, tokens + 1, 5 * items, 2 * items, most_slots)
-        rounded_lengths = [-(-length // 4) * 4 for length in lengths]  # up to multiples of four integers
-        return [0, *np.cumsum(rounded_lengths).tolist()]
+        return starts_of(lengths)
 
     def _shape(self, shape: WorkShape, work: KernelWork, starts: list[int]) -> _Shape:
         """Return a shape, made on its first use; of too many shapes the least recently used is dropped."""
         if shape not in self._shapes:
-            arrays = [self._numbers[start:] for start in starts]
+            arrays = [self._numbers.device[start:] for start in starts]
             ids, positions, blocks, offsets = (array[: shape.queries] for array in arrays[:4])
             first_slots, items, runs, slots, kv_blocks = arrays[4:]
             launch = self._launch(work, positions, items, runs, kv_blocks, slots, first_slots, *self._operations.room)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import accumulate
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tts.backends.loading.hub import first_line
 from tts.errors import ConfigError, KVBudgetError
@@ -43,6 +46,67 @@ def resolve_device(device: torch.device) -> torch.device:
 def using_device(device: torch.device) -> AbstractContextManager[Any]:
     """Return a block in which kernels of this thread run on a device; a CPU needs none."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+class StepBuffer:
+    """The integers of a step: written here, and copied to a device at once, from memory that is pinned.
+
+    Args:
+        numbers: The most integers of 4 bytes.
+        device: The device.
+
+    Attributes:
+        host: The integers here [numbers]; `wait` comes before they are written.
+        device: The integers on the device, at an address that does not change.
+        copies: How often they were copied.
+    """
+
+    def __init__(self, numbers: int, device: torch.device) -> None:
+        is_cuda = device.type == "cuda"
+        self._pinned = torch.zeros(numbers, dtype=torch.int32, pin_memory=is_cuda)
+        self._copied = torch.cuda.Event() if is_cuda else None
+        self.host: NDArray[np.int32] = self._pinned.numpy()
+        self.device = torch.zeros(numbers, dtype=torch.int32, device=device)
+        self.copies = 0
+
+    def wait(self) -> None:
+        """Wait until the last copy has read the integers."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def copy(self, count: int) -> None:
+        """Copy the first integers to the device."""
+        self.device[:count].copy_(self._pinned[:count], non_blocking=True)
+        self.copies += 1
+        if self._copied is not None:
+            self._copied.record()
+
+    def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
+        """Copy arrays of 4 or 8 bytes a number to the device, and return them there, each of one dimension."""
+        parts = [np.ascontiguousarray(array).ravel().view(np.int32) for array in arrays]
+        starts = starts_of([len(part) for part in parts])
+        self.wait()
+        for start, part in zip(starts, parts, strict=False):
+            self.host[start : start + len(part)] = part
+        self.copy(starts[-1])
+        types = [torch.int32 if array.itemsize == 4 else torch.int64 for array in arrays]
+        return [
+            self.device[start : start + len(part)].view(dtype)
+            for start, part, dtype in zip(starts, parts, types, strict=False)
+        ]
+
+
+def download(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor's numbers on the host, which waits for the device."""
+    return tensor.cpu().numpy()
+
+
+def starts_of(lengths: Sequence[int]) -> list[int]:
+    """Return where arrays of 4-byte numbers begin, and their end.
+
+    Arrays begin at multiples of 16 bytes, since a kernel is compiled anew for addresses of another alignment.
+    """
+    return [0, *accumulate(-(-length // 4) * 4 for length in lengths)]
 
 
 @contextmanager

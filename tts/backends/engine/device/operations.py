@@ -5,14 +5,18 @@ The kernels also run on a CPU in Triton's interpreter, to be tested without a GP
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from tts.backends.engine.config import DecoderConfig
+from tts.backends.engine.device.memory import StepBuffer, download, starts_of
 from tts.backends.engine.operations import AttentionExecutor, rotary_tables
 from tts.backends.engine.planning import StepPlan
 from tts.backends.kernels.draw import DrawRequest, HostDraws
@@ -20,6 +24,7 @@ from tts.backends.kernels.lowering import KernelWork, lower
 from tts.backends.kernels.plan import AttentionPlan
 from tts.errors import missing_extra
 
+_NUMBERS = 1 << 16  # integers of a step; larger steps have larger buffers
 _SLOTS = 640  # room for partial results, unless another number is reserved
 
 
@@ -43,6 +48,8 @@ class DeviceOperations:
         MissingDependency: triton is not installed.
     """
 
+    on_device = True
+
     def __init__(
         self, config: DecoderConfig, executor: AttentionExecutor, device: torch.device, dtype: torch.dtype
     ) -> None:
@@ -54,6 +61,7 @@ class DeviceOperations:
         cosines, sines = rotary_tables(config)
         self._tables = (cosines.to(device), sines.to(device))
         self.reserve(_SLOTS)
+        self._numbers = StepBuffer(_NUMBERS, device)
         is_cuda = device.type == "cuda"
         processors = torch.cuda.get_device_properties(device).multi_processor_count if is_cuda else 132
         self._programs = 2 * processors  # a processor runs two of them at once
@@ -68,19 +76,24 @@ class DeviceOperations:
         config = self.config
         self.room = self.kernels.make_room(most_slots, config.kv_heads, config.group, config.head_size, self.device)
 
-    def begin(self, planned: StepPlan) -> None:
-        """Prepare a step: its plan is copied to the device once, for all layers."""
-        config, plan = self.config, planned.plan
-        self._positions = torch.from_numpy(plan.positions).to(self.device)
-        places = torch.from_numpy(planned.places).to(self.device)
-        self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
-        self._work: Any = self.kernels.upload(
-            self.lower_plan(plan),
-            num_heads=config.kv_heads,
-            size=config.head_size,
-            device=self.device,
-            room=self.room,
-        )
+    def begin(self, planned: StepPlan, arrays: Sequence[NDArray[np.int64]] = ()) -> list[Tensor]:
+        """Prepare a step, and return arrays on the device; all that the step needs is copied there at once."""
+        plan, work = planned.plan, self.lower_plan(planned.plan)
+        kernel_arrays = (work.positions, work.items, work.runs, work.blocks, work.slots, work.first_slots)
+        own = (*kernel_arrays, plan.positions, *planned.places.T)
+        uploaded = self.upload((*own, *arrays))
+        kernel_tensors, (self._positions, blocks, offsets) = uploaded[:6], uploaded[6 : len(own)]
+        self._places = (blocks, offsets)
+        launch: Any = self.kernels.launch
+        self._work = launch(work, *kernel_tensors, *self.room)
+        return uploaded[len(own) :]
+
+    def upload(self, arrays: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """Return arrays on the device, copied there at once. They are valid until the next call."""
+        needed = starts_of([array.nbytes // 4 for array in arrays])[-1]
+        if needed > len(self._numbers.host):
+            self._numbers = StepBuffer(2 * needed, self.device)
+        return self._numbers.upload(arrays)
 
     def lower_plan(self, plan: AttentionPlan) -> KernelWork:
         """Return the Triton kernels' work for a plan."""
@@ -130,33 +143,40 @@ class DeviceOperations:
         gates, up = both.chunk(2, dim=-1)
         return functional.silu(gates) * up
 
-    def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
-        """Draw a token for each row of a request, from logits [L, V]."""
-        num_rows = len(request.rows)
-        tokens, logprobs = np.empty(num_rows, np.int64), np.empty(num_rows, np.float64)
-        for word in np.unique(request.words):  # a kernel call has one word of the random numbers' addresses
-            indices = np.flatnonzero(request.words == word)
-            draws = self._draw_rows(logits, request.take_rows(indices), int(word))
-            tokens[indices] = draws.tokens
-            logprobs[indices] = draws.logprobs
+    def draw(self, logits: Tensor, request: DrawRequest, packed: Tensor | None = None) -> HostDraws:
+        """Draw a token for each row of a request, from logits [L, V].
+
+        `packed` is what `request.packed()` gives, on the device. The results are copied to the host at once.
+        """
+        count, order = len(request.rows), request.by_word
+        if packed is None:
+            (packed,) = self.upload([request.packed()])
+        numbers = packed.view(7, count)
+        drawn = torch.empty(2, count, dtype=torch.int64, device=self.device)  # tokens, and bits of log-probabilities
+        words = request.words[order]
+        edges = [0, *(np.flatnonzero(np.diff(words)) + 1).tolist(), count]
+        for begin, end in pairwise(edges):  # a kernel call has one word of the random numbers' addresses
+            laws = [request.samplings[index] for index in order[begin:end].tolist()]
+            is_cut = any(law.top_k or law.top_p < 1 or law.min_p for law in laws)
+            self._draw_rows(logits, numbers[:, begin:end], drawn[:, begin:end], int(words[begin]), is_cut=is_cut)
+        host = download(drawn)
+        tokens, logprobs = np.empty(count, np.int64), np.empty(count, np.float64)
+        tokens[order], logprobs[order] = host[0], host[1].view(np.float64)
         return HostDraws(tokens, logprobs)
 
-    def _draw_rows(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
-        """Draw a token for each row of a request whose random numbers have the same word."""
-        kernels, device = self.kernels, self.device
-        samplings = request.samplings
-        temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)
-        rows = torch.from_numpy(request.rows).to(device)
-        kept = None
-        if any(s.top_k or s.top_p < 1 or s.min_p for s in samplings):
-            top_k = torch.tensor([min(s.top_k, logits.shape[1]) for s in samplings], device=device)
-            top_p = torch.tensor([s.top_p for s in samplings], dtype=torch.float64, device=device)
-            min_p = torch.tensor([s.min_p for s in samplings], dtype=torch.float64, device=device)
-            kept = kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
-        streams = torch.from_numpy(request.streams.view(np.int64)).to(device)
-        positions = torch.from_numpy(request.positions).to(device)
-        draws = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
-        return HostDraws(draws.tokens.cpu().numpy(), draws.logprobs.cpu().numpy())
+    def _draw_rows(self, logits: Tensor, numbers: Tensor, drawn: Tensor, word: int, *, is_cut: bool) -> None:
+        """Write the draws of rows whose random numbers have the same word.
+
+        `numbers` [7, R] is as `DrawRequest.packed` gives it. `drawn` is [2, R].
+        """
+        rows, streams, positions, top_k = numbers[:4]
+        temperatures, top_p, min_p = numbers[4:].view(torch.float64)
+        temperatures, kept = temperatures.float(), None
+        if is_cut:
+            top_k = top_k.clamp(max=logits.shape[1])
+            kept = self.kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
+        out = self.kernels.draws(drawn[0], drawn[1].view(torch.float64))
+        self.kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept, out=out)
 
 
 class _Kernels:
@@ -166,11 +186,11 @@ class _Kernels:
         from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 
         self.attend = attention_triton.attend
-        self.upload = attention_triton.upload
         self.make_room = attention_triton.make_room
         self.launch = attention_triton.KernelLaunch
         self.rope = rope_triton.rope
         self.draw = draw_triton.draw
+        self.draws = draw_triton.DeviceDraws
         self.cut = draw_triton.cut
         self.norm = norm_triton.add_norm
 
