@@ -24,7 +24,6 @@ from tts.backends.engine.linear import (  # noqa: E402
     torch_threads,
 )
 from tts.backends.engine.loading import EngineOptions  # noqa: E402
-from tts.backends.kernels.host import Team  # noqa: E402
 
 SHAPES = [(960, 576), (576, 1536), (1, 64), (17, 65), (130, 192), (200, 4864)]
 ROWS = [*range(1, 20), 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 257]
@@ -302,7 +301,6 @@ def test_int8_kernels_give_exact_sums(shape: tuple[int, int], with_bias: bool) -
     weight, bias = normal(*shape), normal(shape[0], seed=3) if with_bias else None
     weight[0] = 1  # the greatest sums there are
     layers: list[Linear] = [int8.FbgemmLinear(weight, bias)] if int8.fbgemm_is_exact() else []
-    layers += [int8.HostInt8Linear(weight, bias, Team(1))] if int8.gemm_int8.has_instructions() else []
     assert layers or pytest.skip("no int8 kernel works on this machine")
     halves = torch.arange(-127, 127).float() + 0.5
     near = torch.cat([halves, torch.nextafter(halves, torch.tensor(1e9)), torch.nextafter(halves, torch.tensor(-1e9))])
@@ -314,15 +312,11 @@ def test_int8_kernels_give_exact_sums(shape: tuple[int, int], with_bias: bool) -
             assert torch.equal(layer(x), int8_by_definition(weight, bias, x))
 
 
-def test_int8_is_fbgemm_where_it_is_exact_else_ours_else_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_is_fbgemm_where_it_is_exact_else_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = normal(60, 200)
-    monkeypatch.setattr(linear, "fbgemm_is_exact", lambda: True)
-    assert isinstance(make_linear(weight, None, precision="int8"), int8.FbgemmLinear)
-    monkeypatch.setattr(linear, "fbgemm_is_exact", lambda: False)
-    if int8.gemm_int8.has_instructions():
-        assert isinstance(make_linear(weight, None, precision="int8"), int8.HostInt8Linear)
+    if int8.fbgemm_is_exact():
+        assert isinstance(make_linear(weight, None, precision="int8"), int8.FbgemmLinear)
     monkeypatch.setattr(int8, "fbgemm_is_exact", lambda: False)
-    monkeypatch.setattr(int8.gemm_int8, "has_instructions", lambda: False)
     with pytest.raises(ConfigError, match=r"precision.*'int8',.*int8 product") as refused:
         EngineOptions(device="cpu", precision="int8")
     assert "precision='float32'" in str(refused.value)
@@ -342,14 +336,6 @@ def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
     assert EngineOptions(device="cpu", executor="triton_strict").exact
     with pytest.raises(ConfigError, match=r"precision 'int8'.*device"):
         EngineOptions(device="cuda", precision="int8")
-    with pytest.raises(ConfigError, match=r"executor 'reference'.*device.*cuda.*use"):
-        EngineOptions(device="cuda", executor="reference")
-
-
-def test_an_executor_that_is_gone_is_refused_with_the_one_in_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"executor.*'two_level',.*removed.*use") as refused:
-        EngineOptions(executor="two_level")
-    assert "\n" not in str(refused.value)
 
 
 def test_fbgemm_is_not_taken_where_it_saturates_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

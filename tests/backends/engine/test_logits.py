@@ -76,28 +76,6 @@ def test_every_shape_of_tree_has_its_laws(shape: str) -> None:
     check_tree(model_of("llama, groups of 3, tied, attention bias"), found)
 
 
-def test_the_reference_executor_has_the_same_laws() -> None:
-    check_tree(model_of("qwen3"), FORESTS["caterpillar"], executor="reference")
-
-
-def test_rows_that_threads_take_apart_between_the_products_have_the_bits_of_one_thread() -> None:
-    async def main(backend: Any) -> list[Any]:
-        [opened] = await backend.open(["the cat"])
-        rows = backend.sample(
-            SampleRequest(opened.value, tuple(Row(stream, 0, 4) for stream in range(20)), Sampling(), StopCondition())
-        )
-        await rows.drain()
-        return [(sample.token_ids, sample.logprobs) for sample in rows.samples]
-
-    found = []
-    for threads in (1, 2):
-        backend = engine_of(model_of("qwen3"), tiny_tokenizer(), threads=threads, executor="reference")
-        found.append(run(backend, lambda backend=backend: main(backend)))
-        assert len(backend.runner.decoder._thread_operations) == (0 if threads == 1 else threads)
-        assert backend.stats.rows_histogram[20] == 3
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_no_further_from_float64_than_transformers_is(kind: str) -> None:
     """Both add float32 numbers, each in its own order: neither may be more than a small factor worse than the other."""

@@ -229,9 +229,8 @@ def test_no_step_reads_more_than_its_limit_beside_one_token_a_row(tokens: int) -
     assert max(runner.stats.rows_histogram) <= tokens + 5
 
 
-@pytest.mark.parametrize("executor", ["strict", "reference"])
-def test_each_step_is_reported_and_its_seconds_are_told_by_part(executor: str) -> None:
-    runner = engine(executor=executor).runner
+def test_each_step_is_reported_and_its_seconds_are_told_by_part() -> None:
+    runner = engine().runner
     runner._eos = frozenset()
     spans = runner.decoder.spans = Spans()
     reports: list[StepReport] = []

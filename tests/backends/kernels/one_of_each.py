@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tts.backends.base import Sampling
-from tts.backends.kernels import gemm, gemm_int8, layers
+from tts.backends.kernels import gemm, layers
 from tts.backends.kernels.attention_strict import attend
 from tts.backends.kernels.draw import draw_at
 from tts.backends.kernels.host import Team
@@ -30,14 +30,6 @@ def normal(*shape: int, seed: int) -> Any:
 def product(x: Any, weight: Any, team: Team) -> Any:
     out = np.empty((len(x), -(-len(weight) // gemm.PANEL) * gemm.PANEL), np.float32)
     gemm.multiply(x, gemm.pack(weight), out, team)
-    return out[:, : len(weight)]
-
-
-def int8_product(x: Any, weight: Any, team: Team) -> Any:
-    panels = gemm_int8.pack(np.rint(weight * 40).clip(-127, 127).astype(np.int8))
-    outputs = np.full((2, len(panels) * 16), 0.025, np.float32)
-    out = np.empty((len(x), len(panels) * 16), np.float32)
-    gemm_int8.multiply(x, panels, outputs, out, team)
     return out[:, : len(weight)]
 
 
@@ -78,8 +70,6 @@ def computed() -> dict[str, Any]:
                 "attention": attention(queries[:, -rows:], keys, values, team),
             }
             some["halves"] = attention(queries[:, -rows:], *held, team)
-            if gemm_int8.has_instructions():
-                some["int8"] = int8_product(x[-rows:], weight, team)
             some["gate"] = np.empty((rows, 96), np.float32)
             layers.gate(both[-rows:], some["gate"], 0, rows)
             some["norm"] = np.empty((rows, INPUTS), np.float32)
@@ -96,16 +86,7 @@ def computed() -> dict[str, Any]:
     for name, values in found.items():
         for value in values:
             assert np.array_equal(value, results[name][-len(value) :]), name
-    if not gemm_int8.has_instructions():
-        results["int8"] = int8_by_definition(x, weight)
     return results
-
-
-def int8_by_definition(x: Any, weight: Any) -> Any:
-    steps = np.abs(x).max(1, keepdims=True) / np.float32(127)
-    levels = np.rint(x / steps + np.float32(128)) - 128
-    sums = levels.astype(np.float64) @ np.rint(weight * 40).clip(-127, 127).T.astype(np.float64)
-    return sums * 0.025 * steps + 0.025
 
 
 if __name__ == "__main__":

@@ -88,4 +88,3 @@ def test_fewer_instructions_change_results_within_rounding(name: str, tmp_path: 
         assert np.abs(found[key] - value).max() <= 2e-5 * np.abs(value).max(), key
     if name == "AVX2" and FUSED:  # each sum is the same chain of fused multiply-adds
         assert np.array_equal(found["product"], here["product"])
-        assert np.array_equal(found["int8"], here["int8"])

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts.errors import ConfigError
 from tts.backends.loading.models import weight_files
+from tts.errors import ConfigError
 from tts.verifiers.reward.head import activate, first_label_probability, read_head
 from tts.verifiers.reward.record import Head, RewardRecord
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tts.backends.engine.config import DecoderConfig
-from tts.backends.engine.int8 import HostInt8Linear
-from tts.backends.engine.linear import HostLinear, Linear, Precision, SharedLinear, make_linear, torch_threads
+from tts.backends.engine.linear import HostLinear, Linear, Precision, make_linear
 from tts.backends.engine.operations import AttentionExecutor, HostOperations, Operations, rotary_tables
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool, KVPrecision, KVShape, kernel_array
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 Weights = Mapping[str, Tensor]
 
 _CACHED_BYTES = 24 << 20  # bytes of weights that stay in a CPU's caches, so that reading them once a thread is cheap
-_LEAST_ROWS_APART = 8  # least rows a thread, for threads that each pass rows of their own through all layers
 _LEAST_COMPILED_ROWS = 4  # least rows a thread, for threads that each run all layers in one compiled call
 _LEAST_SHARED_TOKENS = 16  # least tokens for threads to share products, in a step whose tokens read each other's keys
 
@@ -92,7 +90,7 @@ class Decoder:
         executor: What computes attention; see `EngineOptions`.
         threads: The threads that share a step on a CPU, at least 1.
         device: Where the model runs.
-        kv_precision: The type of keys and values on a CPU; "float16" with the executors "strict" and "reference".
+        kv_precision: The type of keys and values on a CPU; "float16" with the executor "strict".
             On other devices keys and values have the model's type.
         output_layer: Whether the model gives logits. Classifiers have no output layer, and models that a head reads
             need none.
@@ -143,10 +141,6 @@ class Decoder:
         layer_bytes = sum(linear.weight_bytes for linear in linears)
         is_small = layer_bytes <= _CACHED_BYTES
         self._stack = self._stack_linears(linears) if is_small else None
-        # operations for each thread, where threads pass rows of their own through all layers
-        self._thread_operations: list[Operations] = []
-        if is_small and threads > 1 and self._stack is None:
-            self._thread_operations = self._make_thread_operations(linears)
         head_bytes = self._head.weight_bytes if self._head else 0
         self.weight_bytes = layer_bytes + head_bytes
         layer_weights = sum(linear.in_features * linear.out_features for linear in linears)
@@ -156,11 +150,9 @@ class Decoder:
     def _stack_linears(self, linears: Sequence[Linear]) -> Stack | None:
         """Return the weights of all layers, stacked for one compiled call; None where they cannot be.
 
-        The call has the strict executor's attention, and needs all products in float32 or all in int8.
+        The call has the strict executor's attention, and needs all products in float32.
         """
-        all_float = all(isinstance(linear, HostLinear) for linear in linears)
-        all_int8 = all(isinstance(linear, HostInt8Linear) for linear in linears)
-        if self.executor != "strict" or not (all_float or all_int8):
+        if self.executor != "strict" or not all(isinstance(linear, HostLinear) for linear in linears):
             return None
         arrays: dict[str, NDArray[Any]] = {}
         for name in ("qkv", "out", "gate_up", "down"):
@@ -174,16 +166,6 @@ class Decoder:
             arrays[name] = np.stack([getattr(layer, name).numpy() for layer in self._layers])
         cosines, sines = (table.numpy() for table in rotary_tables(self.config))
         return Stack(**arrays, cosines=cosines, sines=sines)
-
-    def _make_thread_operations(self, linears: Sequence[Linear]) -> list[Operations]:
-        """Return operations for each thread; [] where a step cannot be split by rows.
-
-        A split needs layers with the same bits on one thread and on several.
-        """
-        can_split = all(isinstance(linear, HostLinear | SharedLinear) for linear in linears)
-        if not isinstance(self.operations, HostOperations) or not can_split:
-            return []
-        return [HostOperations(self.config, self.executor, self.team) for _ in range(self.team.threads)]
 
     @property
     def has_output_layer(self) -> bool:
@@ -245,8 +227,6 @@ class Decoder:
         hidden = self._embedding[ids]
         if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _LEAST_SHARED_TOKENS):
             self._run_compiled(self._stack, hidden, planned, pool, apart=apart)
-        elif apart and self._thread_operations and len(ids) >= _LEAST_ROWS_APART * len(self._thread_operations):
-            self._run_apart(hidden, planned, pool)
         else:
             self._run(self.operations, hidden, pool, _Timer(self.spans))
         return hidden
@@ -293,19 +273,6 @@ class Decoder:
         self.team.run(pass_layers, parts)
         if self.spans is not None:
             self.spans.share(time.perf_counter() - began, ticks[-1].tolist())  # the last part is this thread's
-
-    def _run_apart(self, hidden: Tensor, planned: StepPlan, pool: BlockPool) -> None:
-        """Let each thread pass a part of the tokens through all layers, without waiting between layers."""
-        threads = len(self._thread_operations)
-        edges = [len(hidden) * index // threads for index in range(threads + 1)]
-        timers = [_Timer(None)] * (threads - 1) + [_Timer(self.spans)]  # the last part is this thread's
-
-        def run(operations: Operations, timer: _Timer, begin: int, end: int) -> None:
-            with torch.inference_mode(), torch_threads(1):
-                operations.begin(planned.part(begin, end))
-                self._run(operations, hidden[begin:end], pool, timer)
-
-        self.team.run(run, list(zip(self._thread_operations, timers, edges[:-1], edges[1:], strict=True)))
 
     def drop(self) -> None:
         """Free the memory of the weights, after which nothing can be computed."""
@@ -430,7 +397,7 @@ def _operations(
 ) -> Operations:
     """Return the operations of the executor: the CPU's kernels, or Triton's."""
     if device.type == "cpu" and executor not in ("triton", "triton_strict"):
-        return HostOperations(config, executor, team)
+        return HostOperations(config, team)
     from tts.backends.engine.device.operations import DeviceOperations
 
     return DeviceOperations(config, executor, device, dtype)

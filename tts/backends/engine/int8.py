@@ -9,8 +9,7 @@ Idea: the weights of an output are integers times one scale, its largest magnitu
     exact for any M, place and number of threads. Against float32 a layer of normally distributed weights is off by
     1.1 % (root of the mean square).
 
-Two kernels give the same bits. FBGEMM's kernel is for CPUs with VNNI; on others its sums saturate. This package's
-kernel is for other CPUs with AVX2.
+The kernel is FBGEMM's, a library of torch, on CPUs with VNNI. On others its sums saturate, and int8 is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 
-from tts.backends.kernels import gemm_int8
-from tts.backends.kernels.gemm_int8 import LEAST, LEVELS
-from tts.backends.kernels.host import Team
 from tts.errors import ConfigError
 
+LEVELS = 127  # the largest magnitude: -128 is not used, so that both signs round alike
+LEAST = 1e-30  # the least scale, by which a row or output of zeros is divided
 _ZERO = 128  # FBGEMM's activations are unsigned
 _DEPRECATED = "torch.quantize_per_tensor, torch.quantize_per_channel and other quantized tensor creation functions"
 
@@ -59,41 +56,6 @@ class FbgemmLinear:
         if self._bias is None:
             return sums.mul_(scales).to(x.dtype)
         return torch.addcmul(self._bias, sums, scales).to(x.dtype)
-
-
-class HostInt8Linear:
-    """The int8 product of this package (`kernels/gemm_int8.py`).
-
-    Args:
-        weight: `[N, K]`, finite, on CPU; not kept.
-        bias: `[N]` or None; added in float32.
-        team: The threads that share a call.
-
-    Attributes:
-        panels: The weight's levels, as `gemm_int8.pack` lays them out.
-        outputs: [2, N] scales and biases, padded with zeros to whole panels.
-    """
-
-    exact_rows = True
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, team: Team) -> None:
-        self.out_features, self.in_features = weight.shape
-        self.weight_bytes = weight.numel() + 4 * self.out_features
-        levels, scales = quantise_weight(weight)
-        self.panels = gemm_int8.pack(levels.numpy())
-        num_panels, _, panel_outputs, _ = self.panels.shape
-        self.outputs = np.zeros((2, num_panels * panel_outputs), np.float32)
-        self.outputs[0, : len(scales)] = scales.numpy()
-        if bias is not None:
-            self.outputs[1, : len(scales)] = bias.detach().float().numpy()
-        self._team = team
-
-    def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
-        """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
-        padded = torch.empty(len(x), self.outputs.shape[1])
-        if len(x):
-            gemm_int8.multiply(x.float().contiguous().numpy(), self.panels, self.outputs, padded.numpy(), self._team)
-        return padded[:, : self.out_features].contiguous().to(x.dtype)
 
 
 def quantise_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,14 +109,13 @@ def _is_exact(*, outputs: int, inputs: int) -> bool:
 
 
 def check_int8() -> None:
-    """Check that this CPU has an int8 product that is faster than float32.
+    """Check that this CPU has an exact int8 product.
 
     Raises:
         ConfigError: the CPU has none.
     """
-    if not (fbgemm_is_exact() or gemm_int8.has_instructions()):
+    if not fbgemm_is_exact():
         raise ConfigError(
-            "precision is 'int8', but this CPU has no int8 product that is exact and faster than float32 (AVX2, or "
-            "VNNI)",
+            "precision is 'int8', but this CPU has no int8 product that is exact (VNNI)",
             hint="use precision='float32'",
         )

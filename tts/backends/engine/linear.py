@@ -6,8 +6,7 @@ Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype: a layer 
 the rows' dtype.
 
 The choices were measured. In float32 the product of this package is faster than oneDNN's on weights laid out
-beforehand: 1.0 to 14 times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither
-(`docs/explanation/engine_speed_avx2.md`). In bfloat16 only oneDNN has a product (torch 2.13, two cores with AVX-512,
+beforehand: 1.0 to 14 times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither. In bfloat16 only oneDNN has a product (torch 2.13, two cores with AVX-512,
 layers of 64 to 9,728 inputs and outputs). Rows of oneDNN's product are exact in batches of 2 to 2,000 rows, and the
 same under 1 to 16 threads. Waking a second thread takes about 80 µs, so small products stay on one thread.
 """
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tts.backends.engine.int8 import FbgemmLinear, HostInt8Linear, fbgemm_is_exact
+from tts.backends.engine.int8 import FbgemmLinear
 from tts.backends.kernels import gemm
 from tts.backends.kernels.host import Team
 from tts.backends.loading.cpu import has_bfloat16
@@ -249,10 +248,8 @@ def make_linear(
     Raises:
         ConfigError: rows must be exact, but no layer on this machine has exact rows.
     """
-    if precision == "int8" and fbgemm_is_exact():
-        return _share_small_batches(FbgemmLinear(weight, bias), precision, threads)
     if precision == "int8":
-        return HostInt8Linear(weight, bias, team or Team(1))
+        return _share_small_batches(FbgemmLinear(weight, bias), precision, threads)
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
     weight = weight.to(dtype)
     bias = None if bias is None else bias.to(dtype)

@@ -35,7 +35,7 @@ from tts.budget.budget import Rates
 from tts.errors import ConfigError, KVBudgetError
 from tts.models.registry import ModelRecord, process_records, rates, refuse_url
 
-EXECUTORS = ("strict", "triton", "triton_strict", "reference")
+EXECUTORS = ("strict", "triton", "triton_strict")
 PRECISIONS = ("float32", "int8", "bfloat16")
 _SLOTS = 64  # room for partial results of attention, a row
 
@@ -49,17 +49,16 @@ class EngineOptions:
         precision: "float32"; "int8" (on a CPU, all linear layers but the output layer); "bfloat16" (on a CPU the linear
             layers, on other devices everything). None: float32 on a CPU, bfloat16 elsewhere. A precision in which this
             CPU would be slower than in float32 is refused.
-        executor: What computes attention: "strict", "triton", "triton_strict" or, on a CPU, "reference". None: strict
-            on a CPU, triton elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU "strict"
-            stands for "triton_strict".
-        kv_precision: The type of keys and values on a CPU: "float32", or "float16" for half the memory (executors
-            "strict" and "reference"). None: float32 on a CPU, the model's elsewhere.
+        executor: What computes attention: "strict", "triton" or "triton_strict". None: strict on a CPU, triton
+            elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU "strict" stands for
+            "triton_strict".
+        kv_precision: The type of keys and values on a CPU: "float32", or "float16" for half the memory (executor
+            "strict"). None: float32 on a CPU, the model's elsewhere.
         threads: The threads that share a step on a CPU; None: torch's number of threads.
         max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Further rows wait.
         step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
         kv_budget: Bytes for keys and values of each model; None: 2 GiB on a CPU. Elsewhere all models of the run share
             80 % of the memory beside their weights. A CPU's memory is allocated on use.
-        share: Whether rows read common ancestors together; False reads every path alone, for comparison.
         cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once.
             The graphs' buffers count as a part of `kv_budget`. None: graphs on a CUDA device.
 
@@ -75,7 +74,6 @@ class EngineOptions:
     max_rows: int | None = None
     step_tokens: int | None = None
     kv_budget: int | None = None
-    share: bool = True
     cuda_graphs: bool | None = None
 
     def __post_init__(self) -> None:
@@ -84,11 +82,6 @@ class EngineOptions:
             is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             if value is not None and not is_count:
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
-        if self.executor == "two_level":
-            raise ConfigError(
-                "executor is 'two_level', which was removed, since the strict one is faster",
-                hint="use executor='strict'",
-            )
         for name, choices in (
             ("precision", PRECISIONS),
             ("executor", EXECUTORS),
@@ -104,10 +97,6 @@ class EngineOptions:
             check_int8()
         if not on_cpu and self.precision == "int8":
             raise ConfigError(f"precision 'int8' is for a CPU, but the device is {self.place}", hint="leave it out")
-        if not on_cpu and self.executor == "reference":
-            raise ConfigError(
-                f"executor 'reference' is for a CPU, but the device is {self.place}", hint="use executor='strict'"
-            )
         self._check_graphs()
         self._check_kv_precision()
 
@@ -129,7 +118,7 @@ class EngineOptions:
             )
         if self.kv_precision != "float16":
             return
-        if self.attention not in ("strict", "reference"):
+        if self.attention != "strict":
             raise ConfigError(
                 f"kv_precision is 'float16', but the executor {self.attention!r} reads float32 alone",
                 hint="use the executor strict",
@@ -150,7 +139,7 @@ class EngineOptions:
     @property
     def exact(self) -> bool:
         """Whether a row's numbers do not depend on its batch."""
-        return self.attention in ("strict", "triton_strict", "reference")
+        return self.attention in ("strict", "triton_strict")
 
     @property
     def graphs(self) -> bool:
@@ -360,9 +349,7 @@ def make_runner(
             compile_kernels(decoder, room)
         num_blocks = _num_blocks(decoder, pool, room)
         tree = KVTree(decoder.pool(num_blocks))
-        runner = Runner(
-            decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share
-        )
+        runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads)
         runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
         hold(runner, place, name, decoder.weight_bytes + pool)
         if num_blocks * BLOCK < config.context:

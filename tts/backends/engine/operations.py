@@ -17,11 +17,11 @@ from torch import Tensor
 from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import kernel_array
-from tts.backends.kernels import attention, attention_strict, layers
+from tts.backends.kernels import attention_strict, layers
 from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_rows
 from tts.backends.kernels.host import Team
 
-AttentionExecutor = Literal["strict", "triton", "triton_strict", "reference"]
+AttentionExecutor = Literal["strict", "triton", "triton_strict"]
 _NO_ROWS = np.empty((0, 0), np.float32)
 
 
@@ -80,16 +80,14 @@ class HostOperations:
 
     Args:
         config: The shapes and constants of the model.
-        executor: "strict" or "reference".
         team: The threads that share a call.
     """
 
     on_device = False
     nbytes = 0
 
-    def __init__(self, config: DecoderConfig, executor: AttentionExecutor, team: Team) -> None:
+    def __init__(self, config: DecoderConfig, team: Team) -> None:
         self._config = config
-        self._executor = executor
         self._team = team
         self._tables = [table.numpy() for table in rotary_tables(config)]
 
@@ -121,15 +119,7 @@ class HostOperations:
         args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, *kv_arrays, queries)
         self._share_rows(layers.rotate_write, args, rows, columns)
         out = torch.empty(rows, heads, group, head_size)
-        if self._executor == "strict":
-            attention_strict.attend(plan, queries, *kv_arrays, out.numpy(), self._team)
-        else:
-            # the reference converts all blocks that it is given, so the blocks after the last one read are left out
-            num_blocks = int(plan.blocks[:, 0].max()) + 1
-            attended, _ = attention.attend_reference(
-                plan, queries, keys[:, :num_blocks].transpose(-1, -2), values[:, :num_blocks]
-            )
-            out.copy_(torch.from_numpy(attended))
+        attention_strict.attend(plan, queries, *kv_arrays, out.numpy(), self._team)
         return out.view(rows, -1)
 
     def gate(self, both: Tensor) -> Tensor:

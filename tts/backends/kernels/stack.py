@@ -18,10 +18,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import overload
 from numpy.typing import NDArray
 
-from tts.backends.kernels import gemm, gemm_int8, layers
+from tts.backends.kernels import gemm, layers
 from tts.backends.kernels.attention_strict import attend_part
 from tts.backends.kernels.host import compile_function, intrinsic
 from tts.backends.kernels.products import INT
@@ -39,15 +38,14 @@ class Stack(NamedTuple):
         attention_norm: [L, K] weights of the norm before attention.
         feed_norm: [L, K] weights of the norm before the feed-forward part.
         head_norms: [L, 2, d], or [L, 0, d].
-        qkv: [L, P, ...], panels of the product for queries, keys and values, as `gemm.pack` or `gemm_int8.pack` makes
-            them.
+        qkv: [L, P, ...], panels of the product for queries, keys and values, as `gemm.pack` makes them.
         out: [L, P, ...], panels of the output product of attention.
         gate_up: [L, P, ...], panels of the product for gate and up.
         down: [L, P, ...], panels of the product that returns to the hidden size.
-        qkv_bias: [L, N] or [L, 0] biases of `qkv`; with int8 panels [L, 2, N] scales and biases.
-        out_bias: [L, N] or [L, 0] biases of `out`; with int8 panels [L, 2, N] scales and biases.
-        gate_up_bias: [L, N] or [L, 0] biases of `gate_up`; with int8 panels [L, 2, N] scales and biases.
-        down_bias: [L, N] or [L, 0] biases of `down`; with int8 panels [L, 2, N] scales and biases.
+        qkv_bias: [L, N] or [L, 0] biases of `qkv`.
+        out_bias: [L, N] or [L, 0] biases of `out`.
+        gate_up_bias: [L, N] or [L, 0] biases of `gate_up`.
+        down_bias: [L, N] or [L, 0] biases of `down`.
         cosines: [context, d / 2] cosines of the rotary positions.
         sines: [context, d / 2] sines of the rotary positions.
     """
@@ -82,34 +80,14 @@ def _read_ticks(context: Any) -> Any:
     return types.int64(), emit
 
 
-def _linear(x: Any, panels: Any, outputs: Any, out: Any) -> None:
-    """Write x @ weights.T + bias, [T, outputs of all panels], for panels of float32 or of int8."""
-    raise NotImplementedError  # `_linear_of` implements it for compiled code
-
-
-@overload(_linear)
-def _linear_of(x: Any, panels: Any, outputs: Any, out: Any) -> Any:
-    """Return the code of `_linear` for the types of its arguments."""
-    del x, outputs, out
-    if panels.dtype == types.int8:
-
-        def int8(x: Any, panels: Any, outputs: Any, out: Any) -> None:
-            rows = x.shape[0]
-            levels = np.empty((rows, 2 * panels.shape[1]), np.int16)
-            steps = np.empty(rows, np.float32)
-            gemm_int8.round_rows(x, levels, steps, 0, rows)
-            gemm_int8.multiply_panels(levels, steps, panels, outputs, out, 0, panels.shape[0])
-
-        return int8
-
-    def float32(x: Any, panels: Any, outputs: Any, out: Any) -> None:
-        gemm.multiply_panels(x, panels, out, 0, panels.shape[0])
-        for row in range(out.shape[0]):
-            out_row = out[row]
-            for column in range(outputs.shape[0]):
-                out_row[column] += outputs[column]
-
-    return float32
+@compile_function
+def _linear(x: Any, panels: Any, bias: Any, out: Any) -> None:
+    """Write x @ weights.T + bias, [T, outputs of all panels]."""
+    gemm.multiply_panels(x, panels, out, 0, panels.shape[0])
+    for row in range(out.shape[0]):
+        out_row = out[row]
+        for column in range(bias.shape[0]):
+            out_row[column] += bias[column]
 
 
 @compile_function(inline="always")
