@@ -150,7 +150,7 @@ def configured(folder: Path, **changes: Any) -> Path:
         ({"threads": True}, "threads is True, but must be a whole number of at least 1, or None"),
         ({"kv_budget": 1e9}, "kv_budget is 1000000000.0, but must be a whole number of at least 1, or None"),
         ({"precision": "int4"}, "precision is 'int4', but must be float32, int8, bfloat16 or None"),
-        ({"executor": "fast"}, "executor is 'fast', but must be strict, triton, triton_strict, reference or None"),
+        ({"executor": "fast"}, "executor is 'fast', but must be strict, triton, triton_strict or None"),
         ({"device": "a toaster"}, "device is 'a toaster', which torch does not know (hint: cpu, or cuda)"),
         ({"cuda_graphs": 2}, "cuda_graphs is 2, but must be True, False or None"),
     ],

@@ -6,9 +6,10 @@ Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype: a layer 
 the rows' dtype.
 
 The choices were measured. In float32 the product of this package is faster than oneDNN's on weights laid out
-beforehand: 1.0 to 14 times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither. In bfloat16 only oneDNN has a product (torch 2.13, two cores with AVX-512,
-layers of 64 to 9,728 inputs and outputs). Rows of oneDNN's product are exact in batches of 2 to 2,000 rows, and the
-same under 1 to 16 threads. Waking a second thread takes about 80 µs, so small products stay on one thread.
+beforehand: 1.0 to 14 times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither. In bfloat16 only
+oneDNN has a product (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs). Rows of oneDNN's
+product are exact in batches of 2 to 2,000 rows, and the same under 1 to 16 threads. Waking a second thread takes about
+80 µs, so small products stay on one thread.
 """
 
 from __future__ import annotations
