@@ -13,15 +13,15 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
+from tests.backends.kernels.attention import attend_reference, visible_keys  # noqa: E402
+from tests.backends.kernels.rope import rope_reference  # noqa: E402
 from tests.backends.kernels.rotations import rotation_case  # noqa: E402
 from tests.backends.kernels.trees import FORESTS, Case, branching, chain, forest, make_tree, ragged  # noqa: E402
 from tts import randomness  # noqa: E402
 from tts.backends import sampling  # noqa: E402
 from tts.backends.base import Sampling  # noqa: E402
 from tts.backends.kernels import attention_triton, draw_triton  # noqa: E402
-from tts.backends.kernels.attention import attend_reference, visible_keys  # noqa: E402
 from tts.backends.kernels.lowering import lower  # noqa: E402
-from tts.backends.kernels.rope import rope_reference  # noqa: E402
 from tts.backends.kernels.rope_triton import rope  # noqa: E402
 
 pytestmark = pytest.mark.gpu

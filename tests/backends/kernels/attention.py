@@ -7,11 +7,7 @@ Idea: a query's keys are gathered along its items in order, and softmax attentio
     any order.
 Source: Juravsky et al. 2024, "Hydragen: High-Throughput LLM Inference with Shared Prefixes" (arXiv 2402.05099), section
     3.1: the merge of partial softmax results by their log-sum-exp.
-Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N
-blocks in the pool, BLOCK keys of a block.
-    queries [H, T, G, d] contiguous, rotated by position and scaled by d**-0.5.
-    keys, values [H, N, BLOCK, d] views of one layer of the pool, of any strides.
-    out [T, H, G, d] contiguous, so that out.view(T, H*G*d) feeds the output projection.
+Shapes: as in `tts.backends.kernels.plan`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.backends.kernels.attention import attend_reference, merge_reference
+from tests.backends.kernels.rope import rope_reference
 from tests.backends.kernels.rotations import rotation_case
 from tests.backends.kernels.row_bits import BATCHES, written
 from tests.backends.kernels.trees import (
@@ -32,12 +34,10 @@ from tts import randomness
 from tts.backends import sampling
 from tts.backends.base import Sampling
 from tts.backends.kernels import attention_triton, draw_triton
-from tts.backends.kernels.attention import attend_reference, merge_reference
 from tts.backends.kernels.attention_triton import attend, upload
 from tts.backends.kernels.lowering import lower
 from tts.backends.kernels.norm_triton import add_norm
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
-from tts.backends.kernels.rope import rope_reference
 from tts.backends.kernels.rope_triton import rope
 
 assert attention_triton.is_interpreted(), "run this in a process with TRITON_INTERPRET=1"

@@ -6,7 +6,7 @@ Source: Su et al. 2021, RoFormer (arXiv 2104.09864), section 3.4.2, in the two h
     head's numbers in halves x1, x2, it becomes x1*cos - x2*sin, x2*cos + x1*sin. Zhang and Sennrich 2019 (arXiv
     1910.07467): the RMS norm that Qwen3 takes of each head of queries and keys before they are rotated. Differs from
     transformers: nothing is rounded in between.
-Shapes: as in `tts.backends.kernels.attention`.
+Shapes: as in `tts.backends.kernels.plan`.
 """
 
 from __future__ import annotations

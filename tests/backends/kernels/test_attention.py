@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backends.kernels.attention import attend_reference, merge_reference, visible_keys
 from tests.backends.kernels.trees import EDGES, FORESTS, branching, chain, make_plan, make_tree, star
-from tts.backends.kernels.attention import attend_reference, merge_reference, visible_keys
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("numba")
 
+from tests.backends.kernels.attention import attend_reference
 from tests.backends.kernels.trees import FORESTS, Case, make_tree
-from tts.backends.kernels.attention import attend_reference
 from tts.backends.kernels.attention_strict import attend
 from tts.backends.kernels.host import Team
 from tts.backends.kernels.plan import BLOCK, AttentionPlan

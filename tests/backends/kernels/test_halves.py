@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("numba")
 
+from tests.backends.kernels.attention import attend_reference  # noqa: E402
 from tests.backends.kernels.rotations import rotation_case  # noqa: E402
 from tests.backends.kernels.trees import FORESTS, make_tree  # noqa: E402
 from tts.backends.kernels import layers  # noqa: E402
-from tts.backends.kernels.attention import attend_reference  # noqa: E402
 from tts.backends.kernels.attention_strict import attend  # noqa: E402
 from tts.backends.kernels.host import Team  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402

@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("numba")
 
+from tests.backends.kernels.rope import rope_reference  # noqa: E402
 from tests.backends.kernels.rotations import rotation_case  # noqa: E402
 from tts.backends.kernels import layers  # noqa: E402
 from tts.backends.kernels.host import Team, compile_function, exponential  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402
-from tts.backends.kernels.rope import rope_reference  # noqa: E402
 
 NONE = np.empty((0, 0), np.float32)
 SIZES = (1, 15, 16, 96, 576, 1_000, 4_864)

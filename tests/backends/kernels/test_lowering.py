@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.backends.kernels.attention import visible_keys
 from tests.backends.kernels.trees import FORESTS, chain, forest, make_plan, star
-from tts.backends.kernels.attention import visible_keys
 from tts.backends.kernels.lowering import KernelWork, break_even, lower
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
 

@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from tests.backends.kernels.rope import rope_reference  # noqa: E402
 from tests.backends.kernels.rotations import cos_and_sin, rotation_case  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402
-from tts.backends.kernels.rope import rope_reference  # noqa: E402
 
 
 @pytest.mark.parametrize(("heads", "group", "size"), [(2, 3, 64), (1, 7, 128), (3, 1, 80)])

@@ -162,7 +162,7 @@ class EngineBackend(StateBackend[PathState]):
 
     @property
     def graphs(self) -> FixedSteps | None:
-        """The decode steps that CUDA graphs replay, with counts of replays and misses; None: there are no graphs."""
+        """The decode steps in fixed shapes, with counts of replays and misses; None: there are none."""
         return self.runner.fixed
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:

@@ -293,7 +293,7 @@ class Runner:
                 hidden_indices,
                 logit_indices,
                 self.tree.pool,
-                draws=draws.request.packed() if draws.sequences and self.decoder.operations.on_device else None,
+                draws=draws.request.pack() if draws.sequences and self.decoder.operations.on_device else None,
                 apart=only_single_tokens,
                 fixed=self.fixed if only_decodes else None,
             )

@@ -196,7 +196,7 @@ class Decoder:
             wanted: [W] indices of the tokens whose hidden states are returned.
             with_logits: [L] indices into `wanted` of the tokens whose logits are returned; none without output layer.
             pool: The blocks that hold this model's keys and values.
-            draws: What the draws of a device need, which is copied there with the step (`DrawRequest.packed`).
+            draws: What the draws of a device need, which is copied there with the step (`DrawRequest.pack`).
             apart: Whether no token of this step reads another's keys, so that threads may divide the tokens.
             fixed: Runs the layers in fixed shapes, where the step fits its buffers.
         """

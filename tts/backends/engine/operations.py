@@ -62,7 +62,10 @@ class Operations(Protocol):
         ...
 
     def draw(self, logits: Tensor, request: DrawRequest, packed: Tensor | None = None) -> HostDraws:
-        """Draw a token for each row of a request, from logits [L, V]; `packed`: `request.packed()` on a device."""
+        """Draw a token for each row of a request, from logits [L, V].
+
+        `packed` is the result of `request.pack()`, on a device.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ Idea: a program of `tree_partial` takes one run of blocks and a tile of queries 
     partial result needs no merge.
 Source: Dao et al. 2022, FlashAttention (arXiv 2205.14135): the running maximum and sum; Hong et al. 2024, DeFT (arXiv
     2404.00242): fixed-length runs of a flattened tree. Differs: see `tts.backends.kernels.lowering`.
-Shapes: as in `tts.backends.kernels.attention`.
+Shapes: as in `tts.backends.kernels.plan`.
 Numbers: products in the inputs' type with float32 sums, weights rounded to the values' type, partial results in
     float32, the logarithms in base 2. Slots of a block that hold no key are never read, so they may hold anything.
 """
@@ -107,7 +107,7 @@ def tree_partial(
     strict: tl.constexpr,
     upcast: tl.constexpr,
 ):
-    """Compute softmax attention of an item's queries over the keys of its runs, for one (item, key-value head).
+    """Compute softmax attention of an item's queries over its runs, for one (item, key-value head).
 
     With `strict` the result of each run is rounded and added as `merge` would add it; else an item has one run. The
     `rows` of a tile are queries with all their query heads, and its `cols` are keys. `padded` is the head size, rounded

@@ -51,7 +51,7 @@ class DrawRequest(NamedTuple):
     positions: NDArray[np.int64]
     words: NDArray[np.uint64]
 
-    def packed(self) -> NDArray[np.int64]:
+    def pack(self) -> NDArray[np.int64]:
         """Return [7, R] numbers of 8 bytes for a device, in the order of the rows' words.
 
         They are the bits of row, stream, position, top_k, temperature, top_p and min_p.

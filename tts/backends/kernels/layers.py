@@ -1,7 +1,7 @@
 """The CPU's row-wise parts of a decoder layer.
 
 The parts are norms, rotary positions with the write to the pool, and gates. Each gives a row the same bits in every
-batch. Their plain references: `torch.nn.functional.rms_norm`, `kernels/rope.py`, and silu(gate) * up.
+batch. Their plain references: `torch.nn.functional.rms_norm`, that of rotations in the tests, and silu(gate) * up.
 
 Shapes: T tokens, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
 """

@@ -10,7 +10,7 @@ Idea: sharing a run saves reading it once per query but costs each query a parti
 Source: Hong et al. 2024, DeFT (arXiv 2404.00242): flattened trees cut into runs of equal length. Differs: runs are cut
     per node or per query and never mix queries that see different keys, so no bit masks; all heads of a group share one
     load of a key.
-Shapes: as in `tts.backends.kernels.attention`; B' block rows, I items, S slots.
+Shapes: as in `tts.backends.kernels.plan`; B' block rows, I items, S slots.
 Cost: vectorised numpy; a step of 256 rows on four trees takes 0.3 ms of one core, one of 1,000 rows 0.5 ms; tests hold
     it to ten times that.
 """
@@ -167,7 +167,7 @@ def lower(
     run_blocks = _ANY if split is None else split // BLOCK
     folded = np.empty((0, 2), np.int64)
     if most_slots is not None:
-        folded = _folded(plan, run_blocks, tile_queries * programs // heads, most_slots)
+        folded = _folded_intervals(plan, run_blocks, tile_queries * programs // heads, most_slots)
     rest = plan._replace(items=_outside(plan.items, folded))
     is_shared = np.ones(len(rest.items), np.bool_) if strict else _is_shared(rest, group, element_bytes)
     starts, rows = private_runs(rest, ~is_shared)
@@ -180,7 +180,7 @@ def lower(
     private_items = np.stack([run_begin, run_end, private_queries, private_queries + 1], axis=1)
     runs = np.concatenate([rest.items[is_shared], private_items])
     if split is None:
-        run_blocks = _balanced(runs, tile_queries, programs / heads, most_slots)
+        run_blocks = _balanced_length(runs, tile_queries, programs / heads, most_slots)
     runs = _cut(runs, run_blocks, evenly=split is None)
     if not strict:
         path_starts += len(plan.blocks) + len(rows)
@@ -238,7 +238,7 @@ def _is_shared(plan: AttentionPlan, group: int, element_bytes: int) -> NDArray[n
     return num_keys > _MARGIN * break_even(query_end - first_query, group, element_bytes)
 
 
-def _folded(plan: AttentionPlan, run_blocks: int, filling: int, most_slots: int) -> Ints:
+def _folded_intervals(plan: AttentionPlan, run_blocks: int, filling: int, most_slots: int) -> Ints:
     """Return the intervals of queries [F, 2] whose paths are folded, in order.
 
     The queries of an interval read the same items. `filling` queries fill the card by themselves. Where the partial
@@ -312,7 +312,7 @@ def _path_items(
     return tiles, runs[:, :2]
 
 
-def _balanced(runs: Ints, num_queries: int, programs: float, most_slots: int | None) -> int:
+def _balanced_length(runs: Ints, num_queries: int, programs: float, most_slots: int | None) -> int:
     """Return the most blocks of a run with which about `programs` tiles have equal work.
 
     Runs [n, 4] are cut no shorter than is fixed for strict work. Where partial results would pass `most_slots`, runs

@@ -8,6 +8,12 @@ One rule of visibility serves prompts, decoding and scoring alike. A query reads
 block's count, and position of the block's first key + j <= position of the query.
 
 Items are in depth-first pre-order: each query meets its keys from the root to its own token.
+
+Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N
+blocks in the pool, BLOCK keys of a block.
+    queries [H, T, G, d] contiguous, rotated by position and scaled by d**-0.5.
+    keys, values [H, N, BLOCK, d] views of one layer of the pool, of any strides.
+    out [T, H, G, d] contiguous, so that out.view(T, H*G*d) feeds the output projection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""The kernel of `tts.backends.kernels.rope`.
+"""Rotary positions, and the write of new keys and values to the pool.
 
 One program rotates a token's heads and writes its key and value to the pool.
 
+Source: Su et al. 2021, RoFormer (arXiv 2104.09864), section 3.4.2, in the two halves of transformers' Llama: with a
+    head's numbers in halves x1, x2, it becomes x1*cos - x2*sin, x2*cos + x1*sin. Zhang and Sennrich 2019 (arXiv
+    1910.07467): the RMS norm that Qwen3 takes of each head of queries and keys before they are rotated. Differs from
+    transformers: nothing is rounded in between.
+Shapes: as in `tts.backends.kernels.plan`.
 Numbers: computed in float32, rounded once when written.
 """
 # pyright: reportMissingParameterType=false
@@ -109,10 +114,26 @@ def rope(
     norms: tuple[torch.Tensor, torch.Tensor] | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    """Compute `tts.backends.kernels.rope.rope_reference` on a GPU.
+    """Write the keys and values of T tokens to the pool on a GPU, and return the queries.
 
-    In Triton's interpreter this runs anywhere. Whole numbers may be int32 or int64. qkv and the tables must be
-    contiguous. A token whose block is -1 writes no key and no value.
+    The keys are rotated. The queries are rotated and scaled by d**-0.5. In Triton's interpreter this runs anywhere.
+    Whole numbers may be int32 or int64. qkv and the tables must be contiguous. A token whose block is -1 writes no key
+    and no value.
+
+    Args:
+        qkv: [T, (H*G + 2*H) * d] of any float type: heads of queries, where the G heads of a key-value head are
+            neighbours; then heads of keys; then heads of values.
+        positions: [T] whole numbers, rows of the tables.
+        tables: Cosines and sines, each [context, d/2] float32 (float64 where qkv is).
+        places: The block of each token's key and value, and their row in the block, both [T] whole numbers. No two
+            tokens may have the same place.
+        keys: [H, N, BLOCK, d] view of one layer of the pool, of any strides and float type; written to.
+        values: [H, N, BLOCK, d] view of the layer's values, like `keys`; written to.
+        norms: None, or weights [d] of the norms of queries and of keys.
+        eps: The number that is added to the mean square.
+
+    Returns:
+        [H, T, G, d] contiguous, of qkv's type.
     """
     num_heads, _, _, size = keys.shape
     num_tokens, num_columns = qkv.shape

@@ -146,11 +146,11 @@ class DeviceOperations:
     def draw(self, logits: Tensor, request: DrawRequest, packed: Tensor | None = None) -> HostDraws:
         """Draw a token for each row of a request, from logits [L, V].
 
-        `packed` is what `request.packed()` gives, on the device. The results are copied to the host at once.
+        `packed` is what `request.pack()` gives, on the device. The results are copied to the host at once.
         """
         count, order = len(request.rows), request.by_word
         if packed is None:
-            (packed,) = self.upload([request.packed()])
+            (packed,) = self.upload([request.pack()])
         numbers = packed.view(7, count)
         drawn = torch.empty(2, count, dtype=torch.int64, device=self.device)  # tokens, and bits of log-probabilities
         words = request.words[order]
@@ -167,7 +167,7 @@ class DeviceOperations:
     def _draw_rows(self, logits: Tensor, numbers: Tensor, drawn: Tensor, word: int, *, is_cut: bool) -> None:
         """Write the draws of rows whose random numbers have the same word.
 
-        `numbers` [7, R] is as `DrawRequest.packed` gives it. `drawn` is [2, R].
+        `numbers` [7, R] is as `DrawRequest.pack` gives it. `drawn` is [2, R].
         """
         rows, streams, positions, top_k = numbers[:4]
         temperatures, top_p, min_p = numbers[4:].view(torch.float64)
