@@ -39,17 +39,17 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_a_device_without_an_index_is_the_one_of_the_calling_thread(cards: Any) -> None:
-    assert EngineOptions(device="cuda").resolved().place == CARD
-    assert EngineOptions(device="cuda:0").resolved().place == torch.device("cuda:0")
-    assert EngineOptions(device="cpu").resolved().place == torch.device("cpu")
+    assert EngineOptions(device="cuda").resolve().place == CARD
+    assert EngineOptions(device="cuda:0").resolve().place == torch.device("cuda:0")
+    assert EngineOptions(device="cpu").resolve().place == torch.device("cpu")
     with pytest.raises(ConfigError, match=r"cuda:2.*2 CUDA devices.*cuda:0"):
-        EngineOptions(device="cuda:2").resolved()
+        EngineOptions(device="cuda:2").resolve()
 
 
 def test_a_machine_without_a_card_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ConfigError, match=r"cuda.*0 CUDA devices.*cpu"):
-        EngineOptions(device="cuda").resolved()
+        EngineOptions(device="cuda").resolve()
 
 
 def test_every_step_runs_on_the_engines_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,10 @@ from tests.backends.engine.models import random_model
 from tests.backends.engine.stepping import Hand, ids_of, told
 from tts.backends.base import Row, Sampling
 from tts.backends.engine import decoder as decoder_module
+from tts.backends.engine.compiling import fixed_steps
 from tts.backends.engine.core import Runner
 from tts.backends.engine.device import graphs
-from tts.backends.engine.device.graphs import FixedRoom, fixed_steps
+from tts.backends.engine.device.graphs import FixedRoom
 from tts.backends.engine.linear import DeviceTiledLinear
 from tts.backends.engine.loading import EngineOptions, make_runner
 from tts.backends.engine.work import DecodeSequence

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import torch
 
 from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.device.graphs import LOG, FixedRoom, fixed_steps
+from tts.backends.engine.device.graphs import LOG, Capture, FixedRoom, FixedSteps
+from tts.backends.engine.device.operations import DeviceOperations
+from tts.backends.engine.pool import BlockPool
 from tts.backends.engine.scheduler import SchedulerLimits
 from tts.backends.engine.tree import KVTree
 from tts.backends.engine.work import PrefillJob, SampleJob
@@ -60,6 +62,18 @@ def compile_kernels(decoder: Decoder, room: FixedRoom | None = None) -> None:
             f"the engine's kernels cannot run on {decoder.device}: {failure}",
             hint="install a C compiler (gcc) if none was found, or run the model by the backend vllm",
         )
+
+
+def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
+    """Return the runner of a model's decode steps in fixed shapes over a pool.
+
+    Args:
+        decoder: The decoder with Triton kernels.
+        pool: The pool of key and value blocks.
+        room: The sizes of the steps' buffers.
+        capture: Captures a step as a graph; None: the steps run kernel by kernel.
+    """
+    return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
 
 
 def check_card(device: torch.device, precision: str) -> None:

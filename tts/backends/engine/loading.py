@@ -12,11 +12,11 @@ from typing import Any, cast, get_args
 import numpy as np
 import torch
 
-from tts.backends.engine.compiling import check_card, compile_kernels
+from tts.backends.engine.compiling import check_card, compile_kernels, fixed_steps
 from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.device.graphs import LOG, CudaCapture, FixedRoom, fixed_steps
+from tts.backends.engine.device.graphs import LOG, CudaCapture, FixedRoom
 from tts.backends.engine.device.memory import held_models, hold, loading_on, pool_bytes, resolve_device
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead
 from tts.backends.engine.int8 import check_int8
@@ -128,7 +128,7 @@ class EngineOptions:
         if not WIDENS_HALVES:
             raise ConfigError("kv_precision is 'float16', but this CPU has no F16C to widen it", hint="use 'float32'")
 
-    def resolved(self) -> EngineOptions:
+    def resolve(self) -> EngineOptions:
         """Return the options with the index of their device, so that every thread means the same one.
 
         Raises:
@@ -195,7 +195,7 @@ def load_parts(
     Args and errors are those of `EngineBackend.from_record`.
     """
     refuse_url(record)
-    settings = EngineOptions(**options).resolved()
+    settings = EngineOptions(**options).resolve()
     all_models = dict(reward_models or {})
     own_records = {name: process for name, process in process_records(record).items() if name not in all_models}
     checkpoint = read_checkpoint(record)
@@ -286,7 +286,7 @@ def build_reward_model(
     refuse_url(record)
     checkpoint = read_checkpoint(record)
     step_template = template(_renderer(checkpoint))
-    settings = EngineOptions(**options).resolved()
+    settings = EngineOptions(**options).resolve()
     pool = _pool_bytes(settings, {record.name: checkpoint}, record)
     runner, renderer = make_runner(
         checkpoint, settings, pool=pool, output_layer=step_template.readout.logits, name=record.name
@@ -318,7 +318,7 @@ def make_runner(
             kernels cannot be compiled.
         KVBudgetError: the memory for keys and values does not hold one block, or the device's memory is used up.
     """
-    options, config = options.resolved(), read_config(checkpoint.config)
+    options, config = options.resolve(), read_config(checkpoint.config)
     for head_name, head in (heads or {}).items():
         _check_head(f"value head {head_name!r}", head, config.hidden)
     if pool is None:

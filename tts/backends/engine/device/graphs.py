@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool
 from tts.backends.kernels.lowering import KernelWork, WorkShape, pad_work
-
-if TYPE_CHECKING:
-    from tts.backends.engine.decoder import Decoder
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # a function that launches kernels -> its replay
 LOG = get_logger("tts.engine")
@@ -234,18 +231,6 @@ class FixedSteps:
         self._hidden.copy_(kernel_hidden)
         self._capture, self.refusal = None, fault
         LOG.warning("decode steps run without further CUDA graphs: %s", fault)
-
-
-def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
-    """Return the runner of a model's decode steps in fixed shapes over a pool.
-
-    Args:
-        decoder: The decoder with Triton kernels.
-        pool: The pool of key and value blocks.
-        room: The sizes of the steps' buffers.
-        capture: Captures a step as a graph; None: the steps run kernel by kernel.
-    """
-    return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
 
 
 class CudaCapture:
