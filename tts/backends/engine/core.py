@@ -489,12 +489,14 @@ def _rows_to_draw(feeds: Sequence[Feed]) -> tuple[list[DecodeSequence], NDArray[
     logit_rows: list[int] = []
     logit_row = 0
     for feed in feeds:
-        num_wanted = feed.until - feed.wanted_from
-        if isinstance(feed.work, DecodeSequence) and num_wanted:
-            sequences.append(feed.work)
-            logit_rows.append(logit_row)
-        if feed.wants_logits:
-            logit_row += num_wanted
+        work = feed.work
+        if isinstance(work, DecodeSequence):
+            if feed.first + feed.num_tokens == len(feed.node.tokens):  # the last token gives the logits of the next
+                sequences.append(work)
+                logit_rows.append(logit_row)
+                logit_row += 1
+        elif feed.wants_logits:
+            logit_row += feed.until - feed.wanted_from
     return sequences, np.array(logit_rows, np.int64)
 
 

@@ -80,7 +80,7 @@ def _read_ticks(context: Any) -> Any:
     return types.int64(), emit
 
 
-@compile_function
+@compile_function(inline="always")
 def _linear(x: Any, panels: Any, bias: Any, out: Any) -> None:
     """Write x @ weights.T + bias, [T, outputs of all panels]."""
     gemm.multiply_panels(x, panels, out, 0, panels.shape[0])
