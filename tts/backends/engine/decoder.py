@@ -278,7 +278,7 @@ class Decoder:
         """Free the memory of the weights, after which nothing can be computed."""
         self._embedding = self._norm = torch.empty(0)
         self._layers, self._head, self._stack = [], None, None
-        del self.operations
+        vars(self).pop("operations", None)  # with its buffers
 
     def close(self) -> None:
         """End the threads of the decoder."""
