@@ -82,10 +82,8 @@ def test_log_probabilities_are_those_of_float32_within_rounding(name: str) -> No
             return scores.value
 
         found.append(run(backend, main))
-    halves, floats, reference = found
+    halves, floats = found
     assert 0 < np.abs(halves - floats).max() < 2e-2
-    # another order of sums: a key near a tie may be rounded to the other side
-    assert np.abs(halves - reference).max() < 1e-3
 
 
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
