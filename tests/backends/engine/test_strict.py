@@ -220,7 +220,7 @@ def test_limits_of_a_step_change_no_bit(name: str, options: dict[str, Any]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"max_rows": 1}, {"step_tokens": 7}, {"share": False}], ids=str)
+@pytest.mark.parametrize("options", [{"max_rows": 1}, {"step_tokens": 7}], ids=str)
 def test_int8_keeps_the_promise(options: dict[str, Any]) -> None:
     assert alone("wide", precision="int8", **options) == expected("wide", precision="int8")
     assert expected("wide", precision="int8") != expected("wide")

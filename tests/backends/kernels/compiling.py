@@ -50,7 +50,7 @@ def compiled(kernel: Any, types: str, capability: int, aligned: str = "", **opti
         "registers": int(registers),
         "stack": int(stack),
         "shared": made.metadata.shared,
-        "products": len(re.findall(r"wgmma\.mma_async|mma\.sync", made.asm["ptx"])),
+        "products": len(re.findall(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma", made.asm["ptx"])),
         "wide_copies": len(re.findall(r"cp\.async\.cg\S* \[[^]]*\], \[[^]]*\], 0x10", made.asm["ptx"])),
     }
 
