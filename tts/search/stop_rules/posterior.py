@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+from scipy.special import betainc
 
 from tts.checks import Proportion
 from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.types import Candidate
-
-_EXACT_TOSSES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,30 +50,5 @@ class Posterior(StopRule):
 
 @lru_cache(maxsize=1 << 16)
 def overtaking_probability(first: int, second: int) -> float:
-    """Return the chance that the second answer is likelier: Pr[X < 1/2], X ~ Beta(first + 1, second + 1).
-
-    This is the chance of at most `second` heads in first + second + 1 tosses of a fair coin. It is exact below 1,000
-    votes, else it has nine digits.
-    """
-    tosses = first + second + 1
-    if tosses > _EXACT_TOSSES:
-        return _tail(tosses, second)
-    outcomes = 0  # the number of outcomes with at most `second` heads
-    binomial = 1  # the number of outcomes with exactly `heads` heads
-    for heads in range(second + 1):
-        outcomes += binomial
-        binomial = binomial * (tosses - heads) // (heads + 1)
-    return outcomes / 2**tosses
-
-
-def _tail(tosses: int, most: int) -> float:
-    """Return the chance of at most `most` heads, by the terms of the binomial law from the largest down."""
-    # the terms are relative to the largest, which is that of `most` heads
-    term, sum_of_terms, heads = 1.0, 1.0, most
-    while heads and term > 1e-18 * sum_of_terms:
-        term *= heads / (tosses - heads + 1)
-        sum_of_terms += term
-        heads -= 1
-    log_binomial = math.lgamma(tosses + 1) - math.lgamma(most + 1) - math.lgamma(tosses - most + 1)
-    log_largest = log_binomial - tosses * math.log(2)
-    return math.exp(log_largest) * sum_of_terms
+    """Return the chance that the second answer is likelier: Pr[X < 1/2], X ~ Beta(first + 1, second + 1)."""
+    return float(betainc(first + 1, second + 1, 0.5))
