@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-
-def comparable(value: Any) -> str:
-    """Return a text that equal values of JSON have in common; 1 equals 1.0, and does not equal true."""
-    return json.dumps(normal(value), sort_keys=True)
 
 
 def normal(value: Any) -> Any:

@@ -37,7 +37,7 @@ class Rules(Verifier):
         - an equation in one unknown that asks for its solutions: each is substituted, and there are as many as its
           degree;
         - programs whose prompt has examples (`>>> f(2)` or `assert f(2) == 4`): all pass in the sandbox of `code`;
-        - JSON whose prompt has a JSON schema: the answer is valid.
+        - JSON whose prompt has a JSON schema: the answer is valid (needs the extra `json`).
 
     A greatest score means that the answer is right as far as the prompt says. `auto` ends a problem there, and so does
     the stop rule `score_threshold(threshold=1)`. Text without an answer scores 0. A problem without a rule is refused
@@ -117,7 +117,7 @@ def rule_of(problem: Problem) -> Accepts | None:
 async def _is_accepted(text: str, accepts: Accepts, task: Task) -> bool:
     answer = await call_or_postpone(task.extract, text)
     try:
-        return answer is not None and accepts(answer)
+        return answer is not None and await call_or_postpone(accepts, answer)
     # an answer that a rule cannot evaluate keeps no rule
     except (ValueError, TypeError, ArithmeticError, RecursionError):
         return False
