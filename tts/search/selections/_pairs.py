@@ -6,9 +6,11 @@ It has the parameters of such selections, the requests for comparisons, and the 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,9 +26,13 @@ from tts.search.selections._common import (
     select_class,
     share_of,
     vote_without_scores,
+    voters_of,
     with_weights,
 )
 from tts.types import Candidate
+
+Pair = tuple[int, int]
+Kinds = Mapping[int, int]  # the class of an answer by the index of its candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +69,43 @@ class Tournament(ByPairs):
         return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinTournament(Tournament, ABC):
+    """A tournament that chooses the candidate with the highest win, and without a known match by majority."""
+
+    confidence_is_win: ClassVar[bool] = True  # else it is the share of the winner's answer in all wins
+
+    @abstractmethod
+    async def hold(self, candidates: Sequence[Candidate], kinds: Kinds, search: Search) -> dict[Pair, float]:
+        """Return the preference for the first of each pair that met; NaN where it is unknown.
+
+        Args:
+            candidates: All candidates.
+            kinds: The class of the answer of each candidate that may win, by index.
+            search: The search, whose account pays.
+        """
+
+    def wins(self, entrants: Sequence[int], said: Mapping[Pair, float]) -> dict[int, float]:
+        """Return the win of each entrant: here its mean win."""
+        return mean_wins(entrants, said)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Hold the matches, and choose by the wins."""
+        voters = voters_of(candidates, self.truncated)
+        said = await self.hold(candidates, {i: candidates[i].answer_class or 0 for i in voters}, search)
+        if all(map(math.isnan, said.values())):
+            return vote_without_matches(candidates, voters, said)
+        wins, weights = self.wins(voters, said), np.zeros(len(candidates))
+        weights[voters] = [wins[i] for i in voters]
+        judged = with_weights(candidates, weights)
+        ranked = order_candidates(judged, order_of(candidates, wins))
+        confidence = ranked[0].weight if self.confidence_is_win else share_of(ranked, weights)
+        return Selected((first_writing(ranked[0], judged),), ranked, confidence)
+
+
 async def preferences(
-    candidates: Sequence[Candidate], pairs: Iterable[tuple[int, int]], verifier: str, search: Search
-) -> dict[tuple[int, int], float]:
+    candidates: Sequence[Candidate], pairs: Iterable[Pair], verifier: str, search: Search
+) -> dict[Pair, float]:
     """Return the preference for the first candidate of each pair, in [0, 1]; 0.5: none is preferred.
 
     A preference that is unknown, or that the budget cannot pay, is NaN.
@@ -78,7 +118,7 @@ async def preferences(
         verifier: The role that compares.
         search: The search, whose account pays.
     """
-    preference_of: dict[tuple[int, int], float] = {}
+    preference_of: dict[Pair, float] = {}
     for wave in waves_of(pairs):
         paths = [(candidates[a].trajectory, candidates[b].trajectory) for a, b in wave]
         verdicts = await search.scoring.compare(paths, verifier, search.problem)
@@ -90,7 +130,7 @@ async def preferences(
     return preference_of
 
 
-def mean_wins(entrants: Sequence[int], said: Mapping[tuple[int, int], float]) -> dict[int, float]:
+def mean_wins(entrants: Sequence[int], said: Mapping[Pair, float]) -> dict[int, float]:
     """Return the mean preference for each entrant over its known matches; a half without a known match.
 
     Args:
@@ -112,7 +152,7 @@ def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> lis
 
 
 def vote_without_matches(
-    candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
+    candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[Pair, float]
 ) -> Selected:
     """Return the majority's choice where no preference is known.
 
@@ -121,23 +161,3 @@ def vote_without_matches(
     return (
         vote_without_scores(candidates, voters) if said else select_class(candidates, np.ones(len(candidates)), voters)
     )
-
-
-def select_mean_win(
-    candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
-) -> Selected:
-    """Return the choice by the highest mean win; without a known match, by majority.
-
-    Args:
-        candidates: All candidates.
-        voters: The indices of the candidates that may win.
-        said: The preference for the first of each pair; NaN where it is unknown.
-    """
-    if all(map(math.isnan, said.values())):
-        return vote_without_matches(candidates, voters, said)
-    means = mean_wins(voters, said)
-    weights = np.zeros(len(candidates))
-    weights[voters] = [means[i] for i in voters]
-    judged = with_weights(candidates, weights)
-    ranked = order_candidates(judged, order_of(candidates, means))
-    return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, weights))

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from tts.checks import Count
 from tts.search.needs import Needs
-from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import voters_of
-from tts.search.selections._pairs import Tournament, preferences, select_mean_win
+from tts.search.selections._pairs import Kinds, Pair, WinTournament, preferences
 from tts.types import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class League(Tournament):
+class League(WinTournament):
     """Chooses the candidate with the highest mean win over its matches.
 
     Source: Chen et al., "Provable Scaling Laws for the Test-Time Compute of Large Language Models" (2411.19477), read
@@ -57,19 +55,17 @@ class League(Tournament):
     """
 
     registered_as = "league"
+    confidence_is_win = False
     opponents: Count = 4
 
     def needs(self) -> Needs:
         """Return the needs: a verifier that compares each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.opponents})
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Hold the matches."""
-        voters = voters_of(candidates, self.truncated)
-        classes = [c.answer_class for c in candidates]
-        matches = ((a, b) for a, b in fixtures(voters, self.opponents) if classes[a] != classes[b])
-        preference_of = await preferences(candidates, matches, self.verifier, search)
-        return select_mean_win(candidates, voters, preference_of)
+    async def hold(self, candidates: Sequence[Candidate], kinds: Kinds, search: Search) -> dict[Pair, float]:
+        """Hold the matches of each candidate with the next ones."""
+        matches = ((a, b) for a, b in fixtures(list(kinds), self.opponents) if kinds[a] != kinds[b])
+        return await preferences(candidates, matches, self.verifier, search)
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:

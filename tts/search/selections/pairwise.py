@@ -14,7 +14,7 @@ from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import members_of, select_class, voters_of
-from tts.search.selections._pairs import ByPairs, preferences, vote_without_matches
+from tts.search.selections._pairs import ByPairs, mean_wins, preferences, vote_without_matches
 from tts.types import Candidate
 
 
@@ -72,21 +72,13 @@ class Pairwise(ByPairs):
         members = members_of(candidates, voters)
         kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]  # classes of answers
         first_of = {kind: members[kind][0] for kind in kinds}  # the candidate that stands for the class
-        pairs = combinations(first_of.values(), 2)
+        pairs = list(combinations(first_of.values(), 2))
         preference_of = await preferences(candidates, pairs, self.verifier, search)
         if all(map(math.isnan, preference_of.values())):
             return vote_without_matches(candidates, voters, preference_of)
-        shares_of: dict[int, list[float]] = {i: [] for i in first_of.values()}  # of known comparisons
-        for (a, b), preference in preference_of.items():
-            if not math.isnan(preference):
-                shares_of[a].append(preference)
-                shares_of[b].append(1 - preference)
-        num_others = len(kinds) - 1
-        wins: dict[int, float] = {}  # by class: the mean over all other answers
-        for kind in kinds:
-            shares = shares_of[first_of[kind]]
-            unknown_share = (num_others - len(shares)) / 2  # an unknown comparison counts as a half
-            wins[kind] = math.fsum([*shares, unknown_share]) / num_others
+        known = {pair: preference for pair, preference in preference_of.items() if not math.isnan(preference)}
+        mean_win = mean_wins(list(first_of.values()), dict.fromkeys(pairs, 0.5) | known)
+        wins = {kind: mean_win[first_of[kind]] for kind in kinds}
         order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
         return self._select(candidates, members, order, wins)
 

@@ -5,22 +5,19 @@ Every candidate is then compared with the pivots.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tts.checks import Count
 from tts.search.needs import Needs
-from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import voters_of
-from tts.search.selections._pairs import Tournament, mean_wins, order_of, preferences, select_mean_win
+from tts.search.selections._pairs import Kinds, Pair, WinTournament, mean_wins, order_of, preferences
 from tts.search.selections.league import fixtures
 from tts.types import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pivot(Tournament):
+class Pivot(WinTournament):
     """Chooses the candidate with the highest mean win against its neighbour in a ring and a few pivots.
 
         ring: each candidate meets the next
@@ -80,22 +77,16 @@ class Pivot(Tournament):
         """Return the needs: a verifier that compares each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.k + 1})
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def hold(self, candidates: Sequence[Candidate], kinds: Kinds, search: Search) -> dict[Pair, float]:
         """Hold the ring, then the matches of the pivots."""
-        voters = voters_of(candidates, self.truncated)
-        kinds = {i: candidates[i].answer_class or 0 for i in voters}  # classes of answers
-        ring = [(a, b) for a, b in fixtures(voters, 1) if kinds[a] != kinds[b]]
+        ring = [(a, b) for a, b in fixtures(list(kinds), 1) if kinds[a] != kinds[b]]
         preference_of = await preferences(candidates, ring, self.verifier, search)
-        pivots = order_of(candidates, mean_wins(voters, preference_of))[: self.k]
+        pivots = order_of(candidates, mean_wins(list(kinds), preference_of))[: self.k]
         matches = pivot_pairs(pivots, kinds, {frozenset(pair) for pair in ring})
-        preference_of |= await preferences(candidates, matches, self.verifier, search)
-        selected = select_mean_win(candidates, voters, preference_of)
-        if all(map(math.isnan, preference_of.values())):
-            return selected
-        return Selected(selected.answers, selected.ranked, selected.ranked[0].weight)
+        return preference_of | await preferences(candidates, matches, self.verifier, search)
 
 
-def pivot_pairs(pivots: Sequence[int], kinds: Mapping[int, int], met: Set[frozenset[int]]) -> Iterator[tuple[int, int]]:
+def pivot_pairs(pivots: Sequence[int], kinds: Kinds, met: Set[frozenset[int]]) -> Iterator[Pair]:
     """Yield each pivot with each entrant of another answer, pivot by pivot.
 
     Pairs that have met are left out. No pair comes twice.

@@ -6,26 +6,19 @@ The candidate with the best weighted share of wins is chosen.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from tts.checks import Count, number
 from tts.search.needs import Needs
-from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import first_writing, order_candidates, voters_of, with_weights
-from tts.search.selections._pairs import Tournament, preferences, vote_without_matches
+from tts.search.selections._pairs import Kinds, Pair, WinTournament, preferences
 from tts.types import Candidate
-
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swiss(Tournament):
+class Swiss(WinTournament):
     """Chooses the candidate with the largest share of wins, each weighted by the margin of its match.
 
         coverage: every candidate meets `least` others
@@ -86,11 +79,9 @@ class Swiss(Tournament):
         """Return the needs: a verifier that compares each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.matches})
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Hold the tournament."""
-        voters = voters_of(candidates, self.truncated)
-        kinds = {i: candidates[i].answer_class or 0 for i in voters}  # classes of answers
-        pairs_left = self.matches * len(voters)
+    async def hold(self, candidates: Sequence[Candidate], kinds: Kinds, search: Search) -> dict[Pair, float]:
+        """Hold the matches of the coverage, then rounds of neighbours."""
+        pairs_left = self.matches * len(kinds)
         preference_of: dict[Pair, float] = {}
         pairs = list(covering_pairs(kinds, self.least))[:pairs_left]
         while pairs:
@@ -100,22 +91,14 @@ class Swiss(Tournament):
             pairs_left -= len(pairs)
             if all(map(math.isnan, new_preferences.values())):  # the budget is over
                 break
-            shares = self._shares(voters, preference_of)
+            shares = self.wins(list(kinds), preference_of)
             pairs = near_pairs(shares, kinds, preference_of, self.window)[:pairs_left]
-        if all(map(math.isnan, preference_of.values())):
-            return vote_without_matches(candidates, voters, preference_of)
-        shares, votes = self._shares(voters, preference_of), Counter(kinds.values())
-        weights = np.zeros(len(candidates))
-        weights[voters] = [shares[i] for i in voters]
-        order = sorted(voters, key=lambda i: (-shares[i], -votes[kinds[i]], i))
-        judged = with_weights(candidates, weights)
-        winner = order[0]
-        return Selected((first_writing(judged[winner], judged),), order_candidates(judged, order), shares[winner])
+        return preference_of
 
-    def _shares(self, entrants: Sequence[int], preference_of: Mapping[Pair, float]) -> dict[int, float]:
+    def wins(self, entrants: Sequence[int], said: Mapping[Pair, float]) -> dict[int, float]:
         """Return the weighted share of wins of each entrant; a half without a known match."""
         weight_won, weight_played = dict.fromkeys(entrants, 0.0), dict.fromkeys(entrants, 0.0)
-        for (a, b), preference in preference_of.items():
+        for (a, b), preference in said.items():
             if math.isnan(preference):
                 continue
             weight = max(abs(2 * preference - 1), self.floor)
@@ -127,7 +110,7 @@ class Swiss(Tournament):
         return {i: weight_won[i] / weight_played[i] if weight_played[i] else 0.5 for i in entrants}
 
 
-def covering_pairs(kinds: Mapping[int, int], least: int) -> Iterator[Pair]:
+def covering_pairs(kinds: Kinds, least: int) -> Iterator[Pair]:
     """Yield pairs of different answers, until each entrant has `least` matches or has met all others.
 
     No pair comes twice.
@@ -151,9 +134,7 @@ def covering_pairs(kinds: Mapping[int, int], least: int) -> Iterator[Pair]:
             yield _pair(a, b)
 
 
-def near_pairs(
-    shares: Mapping[int, float], kinds: Mapping[int, int], met: Mapping[Pair, float], window: int
-) -> list[Pair]:
+def near_pairs(shares: Mapping[int, float], kinds: Kinds, met: Mapping[Pair, float], window: int) -> list[Pair]:
     """Return the pairs of a round, the nearest shares first.
 
     No entrant is in two pairs of the round. Pairs that have met are left out.
