@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,7 +20,6 @@ from tests.support.repeats import repeats
 from tests.support.runs import make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError, EngineError
-from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding_endpoint import Endpoint
 from tts.search.selections.medoid import Medoid, sum_similarities
 
@@ -209,39 +207,6 @@ def test_sums_of_similarities_do_not_depend_on_how_many_are_in_memory(monkeypatc
     for at_once in (1, 50, 10_000):
         monkeypatch.setattr("tts.search.selections.medoid._MOST_SIMILARITIES", at_once)
         assert sum_similarities(vectors, kinds, counts) == pytest.approx(similar @ counts)
-
-
-def test_clusters_of_many_are_those_of_all_distances(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(7)
-    for size, directions in ((1, 3), (40, 2), (200, 3), (200, 12)):
-        vectors = rng.normal(size=(size, directions))
-        vectors[rng.random(size) < 0.1] = 0
-        vectors = vectors[rng.integers(0, size, size)] * rng.uniform(0.1, 9, (size, 1))  # some directions come again
-        for threshold in (0.0, 0.02, 0.2, 0.6, 1.2, 2.0):
-            monkeypatch.setattr("tts.search.algorithms.clustering._SMALL", size)
-            expected = clusters(vectors, threshold)
-            monkeypatch.setattr("tts.search.algorithms.clustering._SMALL", 0)
-            for at_once in (1, 3_000):
-                monkeypatch.setattr("tts.search.algorithms.clustering._MOST_PRODUCTS", at_once)
-                if threshold:  # all distances are rounded, those of equal directions too
-                    assert clusters(vectors, threshold).tolist() == expected.tolist()
-                else:
-                    assert len(set(clusters(vectors, threshold))) <= len(set(expected))
-
-
-@pytest.mark.slow
-def test_clusters_of_many_take_memory_as_the_vectors_do() -> None:
-    rng = np.random.default_rng(11)
-    centres = rng.normal(size=(40, 24))
-    vectors = centres[np.arange(6_000) % 40] + 0.02 * rng.normal(size=(6_000, 24))
-    tracemalloc.start()
-    try:
-        found = clusters(vectors, 0.1)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert found.tolist() == [i % 40 for i in range(6_000)]
-    assert peak < 80 << 20  # all distances are 288 MB, and were there three times
 
 
 @pytest.mark.slow
