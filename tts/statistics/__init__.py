@@ -13,82 +13,61 @@ Shapes: N observations, P clusters, R resamples, K bins.
 
 from __future__ import annotations
 
-from tts.statistics.acceptance import accuracy_given_acceptance, attempt_values, best_tries, clustered_ceiling
-from tts.statistics.association import clustered_auc_within, clustered_correlation
-from tts.statistics.comparing import Difference, holm, mcnemar, paired_difference, problems_needed
-from tts.statistics.discrimination import (
-    Bin,
-    Calibration,
-    brier,
-    clustered_auc,
-    clustered_calibration_error,
-    expected_calibration_error,
-    roc_auc,
-)
-from tts.statistics.judged import Belief, CorrectedMean, bayes_at_n, corrected_mean
-from tts.statistics.proportions import LEVEL, Estimate, g_pass_at_k, max_at_k, pass_at_k, pass_hat_k, wilson
-from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, bootstrap_kinds, clustered_mean, ratio
-from tts.statistics.scaling import CoverageLaw, Fit, Saturation, fit_coverage, fit_saturation, space_sizes
-from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
-from tts.statistics.standard_errors import (
-    MeanWithError,
-    detectable_difference,
-    difference_with_error,
-    mean_with_error,
-    power_of,
-    spread_at,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LEVEL",
-    "RESAMPLES",
-    "Averaged",
-    "Belief",
-    "Bin",
-    "Calibration",
-    "CorrectedMean",
-    "CoverageLaw",
-    "Difference",
-    "Estimate",
-    "Fit",
-    "MeanWithError",
-    "Saturation",
-    "Statistic",
-    "accuracy_given_acceptance",
-    "attempt_values",
-    "bayes_at_n",
-    "best_at_k",
-    "best_tries",
-    "bootstrap",
-    "bootstrap_kinds",
-    "brier",
-    "clustered_auc",
-    "clustered_auc_within",
-    "clustered_calibration_error",
-    "clustered_ceiling",
-    "clustered_correlation",
-    "clustered_mean",
-    "corrected_mean",
-    "detectable_difference",
-    "difference_with_error",
-    "expected_calibration_error",
-    "fit_coverage",
-    "fit_saturation",
-    "g_pass_at_k",
-    "holm",
-    "majority_at_k",
-    "max_at_k",
-    "mcnemar",
-    "mean_with_error",
-    "paired_difference",
-    "pass_at_k",
-    "pass_hat_k",
-    "power_of",
-    "problems_needed",
-    "ratio",
-    "roc_auc",
-    "space_sizes",
-    "spread_at",
-    "weighted_at_k",
-    "wilson",
-]
+from tts._core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.statistics.acceptance import accuracy_given_acceptance as accuracy_given_acceptance
+    from tts.statistics.acceptance import attempt_values as attempt_values
+    from tts.statistics.acceptance import best_tries as best_tries
+    from tts.statistics.acceptance import clustered_ceiling as clustered_ceiling
+    from tts.statistics.association import clustered_auc_within as clustered_auc_within
+    from tts.statistics.association import clustered_correlation as clustered_correlation
+    from tts.statistics.comparing import Difference as Difference
+    from tts.statistics.comparing import holm as holm
+    from tts.statistics.comparing import mcnemar as mcnemar
+    from tts.statistics.comparing import paired_difference as paired_difference
+    from tts.statistics.comparing import problems_needed as problems_needed
+    from tts.statistics.discrimination import Bin as Bin
+    from tts.statistics.discrimination import Calibration as Calibration
+    from tts.statistics.discrimination import brier as brier
+    from tts.statistics.discrimination import clustered_auc as clustered_auc
+    from tts.statistics.discrimination import clustered_calibration_error as clustered_calibration_error
+    from tts.statistics.discrimination import expected_calibration_error as expected_calibration_error
+    from tts.statistics.discrimination import roc_auc as roc_auc
+    from tts.statistics.judged import Belief as Belief
+    from tts.statistics.judged import CorrectedMean as CorrectedMean
+    from tts.statistics.judged import bayes_at_n as bayes_at_n
+    from tts.statistics.judged import corrected_mean as corrected_mean
+    from tts.statistics.proportions import LEVEL as LEVEL
+    from tts.statistics.proportions import Estimate as Estimate
+    from tts.statistics.proportions import g_pass_at_k as g_pass_at_k
+    from tts.statistics.proportions import max_at_k as max_at_k
+    from tts.statistics.proportions import pass_at_k as pass_at_k
+    from tts.statistics.proportions import pass_hat_k as pass_hat_k
+    from tts.statistics.proportions import wilson as wilson
+    from tts.statistics.resampling import RESAMPLES as RESAMPLES
+    from tts.statistics.resampling import Statistic as Statistic
+    from tts.statistics.resampling import bootstrap as bootstrap
+    from tts.statistics.resampling import bootstrap_kinds as bootstrap_kinds
+    from tts.statistics.resampling import clustered_mean as clustered_mean
+    from tts.statistics.resampling import ratio as ratio
+    from tts.statistics.scaling import CoverageLaw as CoverageLaw
+    from tts.statistics.scaling import Fit as Fit
+    from tts.statistics.scaling import Saturation as Saturation
+    from tts.statistics.scaling import fit_coverage as fit_coverage
+    from tts.statistics.scaling import fit_saturation as fit_saturation
+    from tts.statistics.scaling import space_sizes as space_sizes
+    from tts.statistics.selection import Averaged as Averaged
+    from tts.statistics.selection import best_at_k as best_at_k
+    from tts.statistics.selection import majority_at_k as majority_at_k
+    from tts.statistics.selection import weighted_at_k as weighted_at_k
+    from tts.statistics.standard_errors import MeanWithError as MeanWithError
+    from tts.statistics.standard_errors import detectable_difference as detectable_difference
+    from tts.statistics.standard_errors import difference_with_error as difference_with_error
+    from tts.statistics.standard_errors import mean_with_error as mean_with_error
+    from tts.statistics.standard_errors import power_of as power_of
+    from tts.statistics.standard_errors import spread_at as spread_at
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
