@@ -12,26 +12,26 @@ A record has no code. `records/` has those of this package; `load` takes the nam
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from tts._common.yaml_text import read_yaml
+from tts._common.sections import Section
 from tts.budget.budget import Rates
 from tts.errors import ConfigError, unknown_name
 
 SUFFIX = ".yaml"
+_FOLDER = Path(__file__).parent / "records"
 Text = Annotated[str, Field(min_length=1)]
 Layout = Literal["text", "parts", "reply", "turns"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Fields(Section):
+    model_config = ConfigDict(strict=False)  # lists of YAML become tuples
 
 
-class Separator(_Strict):
+class Separator(_Fields):
     """The separator after every step; the score is read at its last token.
 
     Args:
@@ -47,7 +47,7 @@ class Separator(_Strict):
     within: Literal["refuse", "keep"] = "refuse"
 
 
-class Template(_Strict):
+class Template(_Fields):
     """The layout of a problem and its steps. White space at the ends of steps is removed.
 
     Fields of `prompt`: `{problem}` is the problem's text, `{prompt}` the task's prompt for the policy, `{bos}` the
@@ -79,23 +79,23 @@ class Template(_Strict):
     def _fits(self) -> Self:
         chat = self.layout in ("reply", "turns")
         if "{problem}" not in self.prompt and "{prompt}" not in self.prompt:
-            raise ValueError(f"prompt is {self.prompt!r}, but must hold {{problem}} or {{prompt}}")
+            raise ConfigError(f"prompt is {self.prompt!r}, but must hold {{problem}} or {{prompt}}")
         if self.system is not None and not chat:
-            raise ValueError(f"system is for chats, but the layout is {self.layout!r}")
+            raise ConfigError(f"system is for chats, but the layout is {self.layout!r}")
         if self.between and self.layout not in ("text", "reply"):
-            raise ValueError(f"between is for the layouts text and reply, but the layout is {self.layout!r}")
+            raise ConfigError(f"between is for the layouts text and reply, but the layout is {self.layout!r}")
         if (self.layout == "turns") != bool(self.answer):
-            raise ValueError(f"answer is {self.answer!r}, but the layout 'turns' needs one, and no other has one")
+            raise ConfigError(f"answer is {self.answer!r}, but the layout 'turns' needs one, and no other has one")
         if (self.layout == "turns") != ("{step}" in self.prompt):
-            raise ValueError(
+            raise ConfigError(
                 f"prompt is {self.prompt!r}, but {{step}} belongs into that of the layout 'turns', and of no other"
             )
         if self.layout == "turns" and self.separator is not None:
-            raise ValueError("separator is given, but the layout 'turns' has none: a turn ends each step")
+            raise ConfigError("separator is given, but the layout 'turns' has none: a turn ends each step")
         return self
 
 
-class Labels(_Strict):
+class Labels(_Fields):
     """A readout of next-token probabilities: the score is the probability of one label among all labels.
 
     Args:
@@ -112,11 +112,11 @@ class Labels(_Strict):
     @model_validator(mode="after")
     def _check_distinct(self) -> Self:
         if len({self.good, *self.bad}) != 1 + len(self.bad):
-            raise ValueError(f"good is {self.good!r} and bad {self.bad}, but all labels must differ")
+            raise ConfigError(f"good is {self.good!r} and bad {self.bad}, but all labels must differ")
         return self
 
 
-class Layer(_Strict):
+class Layer(_Fields):
     """One linear layer of a head: the names of its tensors in the model's weights.
 
     The `bias` is None if it has none.
@@ -126,7 +126,7 @@ class Layer(_Strict):
     bias: Text | None = None
 
 
-class Head(_Strict):
+class Head(_Fields):
     """A readout of the last hidden state: linear layers with ReLU between them.
 
     Args:
@@ -147,13 +147,13 @@ class Head(_Strict):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.good >= self.outputs:
-            raise ValueError(f"good is {self.good}, but the head has {self.outputs} outputs, counted from 0")
+            raise ConfigError(f"good is {self.good}, but the head has {self.outputs} outputs, counted from 0")
         if self.activation == "softmax" and self.outputs < 2:
-            raise ValueError("activation is 'softmax', but the softmax of one output is always 1")
+            raise ConfigError("activation is 'softmax', but the softmax of one output is always 1")
         return self
 
 
-class RewardRecord(_Strict):
+class RewardRecord(_Fields):
     """A reward model, its layout and its readout.
 
     Args:
@@ -191,9 +191,9 @@ class RewardRecord(_Strict):
         is_outcome = self.kind == "outcome"
         has_separator = self.template.separator is not None
         if is_outcome and has_separator:
-            raise ValueError("separator is given, but an outcome model reads the whole solution as one")
+            raise ConfigError("separator is given, but an outcome model reads the whole solution as one")
         if not is_outcome and not has_separator and self.template.layout != "turns":
-            raise ValueError("separator is missing, but a process model is read at one after each step")
+            raise ConfigError("separator is missing, but a process model is read at one after each step")
         return self
 
     @property
@@ -210,7 +210,7 @@ class RewardRecord(_Strict):
 
 def names() -> list[str]:
     """Return the sorted names of the records in this package."""
-    return sorted(entry.name.removesuffix(SUFFIX) for entry in _folder().iterdir() if entry.name.endswith(SUFFIX))
+    return sorted(path.stem for path in _FOLDER.glob(f"*{SUFFIX}"))
 
 
 def load(name: str) -> RewardRecord:
@@ -220,47 +220,8 @@ def load(name: str) -> RewardRecord:
         ConfigError: there is no such record or file, or the file is not a valid record.
         MissingDependency: PyYAML is not installed.
     """
-    if name in names():
-        return parse((_folder() / f"{name}{SUFFIX}").read_text(encoding="utf-8"), f"the record {name!r}")
-    if not name.endswith((SUFFIX, ".yml")):
+    is_file = name.endswith((SUFFIX, ".yml"))
+    if not is_file and name not in names():
         raise unknown_name("reward model", name, names())
-    try:
-        text = Path(name).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as failure:
-        reason = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
-        raise ConfigError(
-            f"the record {name!r} cannot be read: {reason}",
-            hint=f"give the path of a YAML file, or one of {', '.join(names())}",
-        ) from None
-    return parse(text, f"the record {name!r}")
-
-
-def parse(text: str, what: str) -> RewardRecord:
-    """Return the record in a YAML text; `what` names the text in messages.
-
-    Raises:
-        ConfigError: the text is not a valid record.
-    """
-    try:
-        data = read_yaml(text, "record of a reward model", extra="engine")
-    except ConfigError as failure:
-        raise ConfigError(f"{what}: {failure.cause}", hint=failure.hint) from None
-    if not isinstance(data, dict):
-        raise ConfigError(
-            f"{what} is a {type(data).__name__}, but must be fields with values",
-            hint="see the records in tts/verifiers/reward/records/",
-        )
-    try:
-        return RewardRecord.model_validate(data)
-    except ValidationError as failure:
-        fault = failure.errors()[0]
-        field_path = ".".join(str(part) for part in fault["loc"])
-        message = fault["msg"].removeprefix("Value error, ")
-        raise ConfigError(
-            f"{what} does not fit{': ' + field_path if field_path else ''}: {message}",
-            hint="see the records in tts/verifiers/reward/records/",
-        ) from None
-
-
-def _folder() -> Any:
-    return resources.files("tts.verifiers.reward") / "records"
+    path = Path(name).expanduser() if is_file else _FOLDER / f"{name}{SUFFIX}"
+    return RewardRecord.read_file(path, "record of a reward model", extra="engine")
