@@ -362,6 +362,11 @@ class Sample:
     retry_s: float = 0.0
     tops: tuple[tuple[Top, ...], ...] = ()
 
+    @classmethod
+    def empty(cls, finish: Finish, num_tokens: int = 0, *, handle: Any = None, **others: Any) -> Sample:
+        """Return the sample of a row that brings no text; `others` are further fields."""
+        return cls("", (), (), finish, handle, num_tokens, **others)
+
 
 def whole_count(name: str, value: Any, most: int | None = None) -> int:
     """Return a count that a backend has reported, as an `int`.
@@ -521,7 +526,7 @@ class RowSet:
         except EngineError as failure:
             num_tokens, lost_tokens, seconds = self.request.unseen_cost(most), 0, 0.0
             error = f"{failure.kind}: {failure}"
-            sample = Sample("", (), (), "error", sample.handle, num_tokens, estimated=True, error=error)
+            sample = Sample.empty("error", num_tokens, handle=sample.handle, estimated=True, error=error)
         cleaned = {
             "text": join_surrogates(sample.text),
             "error": join_surrogates(sample.error),
@@ -620,7 +625,7 @@ class TaskRows(RowSet):
             failure = None if task.cancelled() else task.exception()
             error = "its task was cancelled" if failure is None else f"{type(failure).__name__}: {failure}"
             cost = self.request.unseen_cost(self.request.rows[index].max_tokens)
-            self.settle(index, Sample("", (), (), "error", None, cost, estimated=True, error=error))
+            self.settle(index, Sample.empty("error", cost, estimated=True, error=error))
 
     def cancel(self) -> None:
         """Cancel the tasks at once."""

@@ -133,16 +133,8 @@ class _FunctionRows(TaskRows):
         super().cancel()
         for index, row in enumerate(self.request.rows):
             was_asked = index in self.asked
-            sample = Sample(
-                text="",
-                token_ids=(),
-                logprobs=(),
-                finish="cancelled",
-                handle=None,
-                num_tokens=self.unseen_cost(row) if was_asked else 0,
-                estimated=was_asked,
-            )
-            self.settle(index, sample)
+            cost = self.unseen_cost(row) if was_asked else 0
+            self.settle(index, Sample.empty("cancelled", cost, estimated=was_asked))
 
 
 class FunctionBackend(Backend):
@@ -243,16 +235,7 @@ class FunctionBackend(Backend):
             else:
                 kind, cause = type(failure).__name__, str(failure)
             error = f"{kind}: {cause}".removesuffix(": ")  # the cause may be empty
-            sample = Sample(
-                text="",
-                token_ids=(),
-                logprobs=(),
-                finish="error",
-                handle=None,
-                num_tokens=rows.unseen_cost(row),
-                estimated=True,
-                error=error,
-            )
+            sample = Sample.empty("error", rows.unseen_cost(row), estimated=True, error=error)
         rows.settle(index, sample)
 
     async def _ask_function(self, rows: _FunctionRows, index: int) -> Any:

@@ -523,7 +523,7 @@ class Writer(Sizes):
         self._tree.check_usable([row.parent])
         ask.count += 1
         self._draw_stream(ask, row)
-        empty_sample = Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
+        empty_sample = Sample.empty("cancelled")
         self._take(ask, row, empty_sample, timed_out=False)
         return row
 

@@ -79,7 +79,7 @@ class _AgentRows(TaskRows):
     def cancel(self) -> None:
         """Stop the agents. Rows that have not begun end at once, without text."""
         self.cancelled = True
-        empty_sample = Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
+        empty_sample = Sample.empty("cancelled")
         for index in range(len(self.request.rows)):
             if index not in self.begun:
                 self.settle(index, empty_sample)

@@ -432,9 +432,7 @@ class OpenAIBackend(Backend):
         if isinstance(failure, Exception):
             rows.fail(failure)
         for index in indexes:  # rows still wait if the call was cancelled before it began
-            rows.settle(
-                index, Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
-            )
+            rows.settle(index, Sample.empty("cancelled"))
         if not rows.tasks:
             self._live.discard(rows)
 

@@ -484,13 +484,9 @@ class ServerCall:
                 lost = dataclasses.replace(lost, wait_s=timeouts.retry_wait_s(after_s, tries, draw))
             self._again.append(self._other((index,), lost))
             return
-        sample = Sample(
-            text="",
-            token_ids=(),
-            logprobs=(),
-            finish="cancelled" if failure is None else "error",
-            handle=None,
-            num_tokens=lost.tokens,
+        sample = Sample.empty(
+            "cancelled" if failure is None else "error",
+            lost.tokens,
             estimated=estimated or bool(self._lost.tokens),
             error=error,
             seconds=seconds,

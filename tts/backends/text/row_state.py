@@ -152,9 +152,7 @@ class RowState:
 
 def failed_row(failure: Exception) -> Sample:
     """Return the sample of a row that could not begin."""
-    return Sample(
-        text="", token_ids=(), logprobs=(), finish="error", handle=None, num_tokens=0, error=error_line(failure)
-    )
+    return Sample.empty("error", error=error_line(failure))
 
 
 def as_engine_error(failure: Exception, what: str) -> EngineError:

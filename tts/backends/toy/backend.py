@@ -431,4 +431,4 @@ def _log(p: float) -> float:
     return math.log(p) if p > 0 else -math.inf
 
 
-_CANCELLED = Sample("", (), (), "cancelled", None, 0)
+_CANCELLED = Sample.empty("cancelled")
