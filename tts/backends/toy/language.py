@@ -11,6 +11,7 @@ a thought that is cut short answers a part of the sum, and a longer thought answ
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import zlib
@@ -166,22 +167,7 @@ class ToyHandle:
 
     def child(self) -> ToyHandle:
         """Return a copy, with this handle as its parent, to which tokens can be written."""
-        return ToyHandle(
-            steps=self.steps,
-            truth=self.truth,
-            value=self.value,
-            step=self.step,
-            place=self.place,
-            right=self.right,
-            lines=self.lines,
-            prompt_tokens=self.prompt_tokens,
-            num_tokens=self.num_tokens,
-            parent=self,
-            open_line=self.open_line,
-            thought=self.thought,
-            first=self.first,
-            round=self.round,
-        )
+        return dataclasses.replace(self, parent=self, carry="", valued=False, released=False)
 
     def certain_token(self) -> str | None:
         """Return the token that comes next with certainty; None where the next token is random."""

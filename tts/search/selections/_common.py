@@ -189,15 +189,7 @@ def with_weights(
         role, values = scores
         scores_by_candidate = [{**c.scores, role: v} for c, v in zip(candidates, values.tolist(), strict=True)]
     return [
-        Candidate(
-            trajectory=c.trajectory,
-            answer=c.answer,
-            answer_class=c.answer_class,
-            index=c.index,
-            group=c.group,
-            scores=c_scores,
-            weight=weight,
-        )
+        replace(c, scores=c_scores, weight=weight)
         for c, c_scores, weight in zip(candidates, scores_by_candidate, weights.tolist(), strict=True)
     ]
 
