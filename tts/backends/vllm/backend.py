@@ -159,18 +159,7 @@ class VLLMBackend(RenderingBackend):
         import_module("vllm")
         from tts.backends.vllm.loading import load_parts
 
-        parts = load_parts(record, **options)
-        return cls(
-            parts.engine,
-            parts.renderer,
-            context=parts.context,
-            vocab=parts.vocab,
-            identity=parts.identity,
-            streams=parts.streams,
-            rates=parts.rates,
-            kv_bytes_per_token=parts.kv_bytes_per_token,
-            thoughts=thought_marks(record),
-        )
+        return cls(**load_parts(record, **options), thoughts=thought_marks(record))
 
     # Reads ------------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Generator
@@ -13,7 +12,6 @@ from typing import Any
 
 from tts.backends.local import with_flops
 from tts.backends.vllm.engine import VLLMEngine, import_module
-from tts.budget.budget import Rates
 from tts.checks import check_int
 from tts.errors import ConfigError, missing_extra
 from tts.models.registry import ModelRecord, locate, rates, refuse_url
@@ -31,20 +29,6 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the ranks that vLLM can reserve 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VLLMParts:
-    """The parts of a backend in vLLM; see `VLLMBackend`."""
-
-    engine: VLLMEngine
-    renderer: Renderer
-    context: int
-    vocab: int
-    identity: str
-    streams: bool
-    rates: Rates
-    kv_bytes_per_token: int | None
-
-
 def load_parts(
     record: ModelRecord,
     *,
@@ -54,8 +38,8 @@ def load_parts(
     devices: int = 1,
     eager: bool | None = None,
     lora: str | None = None,
-) -> VLLMParts:
-    """Start vLLM with a model, which takes from seconds to minutes.
+) -> dict[str, Any]:
+    """Start vLLM with a model, which takes from seconds to minutes, and return the arguments of `VLLMBackend`.
 
     Args:
         record: The record of the model.
@@ -100,16 +84,16 @@ def load_parts(
     device = "cpu" if platform.is_cpu() else str(platform.get_device_name())
     lora_text = "" if lora is None else f" lora={digest(Path(lora))}"
     text_config = files.config.get_text_config(decoder=True)
-    return VLLMParts(
-        engine=engine,
-        renderer=Renderer(files.tokenizer, eos_ids(files.generation, files.config, files.tokenizer)),
-        context=engine.context,
-        vocab=text_config.vocab_size,
-        identity=f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{lora_text}",
-        streams=engine.dtype == "float32" or os.environ.get("VLLM_BATCH_INVARIANT") == "1",
-        rates=with_flops(rates(record), files.parameters),
-        kv_bytes_per_token=_kv_bytes(text_config, engine.itemsize),
-    )
+    return {
+        "engine": engine,
+        "renderer": Renderer(files.tokenizer, eos_ids(files.generation, files.config, files.tokenizer)),
+        "context": engine.context,
+        "vocab": text_config.vocab_size,
+        "identity": f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{lora_text}",
+        "streams": engine.dtype == "float32" or os.environ.get("VLLM_BATCH_INVARIANT") == "1",
+        "rates": with_flops(rates(record), files.parameters),
+        "kv_bytes_per_token": _kv_bytes(text_config, engine.itemsize),
+    }
 
 
 def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[str, Any]) -> VLLMEngine:
