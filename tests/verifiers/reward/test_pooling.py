@@ -349,19 +349,9 @@ def test_a_key_is_sent_where_there_is_one_and_never_shown(
     assert score.steps == pytest.approx(expected(name, models[name][1], STEPS), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"url": "localhost:8000"}, "must begin with http:// or https://"),
-        ({"url": "http://x", "timeout_s": 0.0}, "timeout_s is 0.0"),
-        ({"url": "http://x", "timeout_s": math.nan}, "timeout_s is nan"),
-        ({"url": "http://x", "tries": 0}, "tries is 0, but must be at least 1"),
-        ({"url": "http://x", "batch": 0}, "batch is 0, but must be at least 1"),
-    ],
-)
-def test_a_server_that_is_described_wrongly_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        PoolingServer(**settings)
+def test_a_server_without_a_scheme_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must begin with http:// or https://"):
+        PoolingServer(url="localhost:8000")
 
 
 @pytest.mark.parametrize(

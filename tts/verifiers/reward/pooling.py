@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Counters, Reply
-from tts.backends.openai.errors import Key, ServerError, connection_error, status_error
+from tts.backends.openai.errors import Key, ServerError, call_error, status_error
 from tts.backends.openai.http import checks
 from tts.errors import ConfigError, VerifierError, quote
 from tts.verifiers.base import Calls
@@ -43,30 +43,24 @@ _CLASSIFIERS = {
     "qwen3": "Qwen3ForSequenceClassification",
 }
 NO_TIME = "no scores in the time that is left"
+_TIMEOUT_S = 60.0  # of a request
+_TRIES = 3  # of a request that the server does not accept
+_BATCH = 64  # trajectories in a request
 _WAIT_S = 0.25  # before the first retry; doubled before each later retry
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingServer:
-    """The server of a reward model, its timeout and retries.
+    """The server of a reward model.
 
     Args:
         url: The url of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs
             one.
-        model: The model's name on the server; None: the record's.
-        timeout_s: Seconds for one request, above 0.
-        tries: Most attempts if the server does not accept it (no connection, 425, 429, 503).
-        batch: Most trajectories in one request.
-
-    Raises:
-        ConfigError: a value is not valid.
+        model: The model's name on the server; None: the record's model.
     """
 
     url: str
     model: str | None = None
-    timeout_s: float = 60.0
-    tries: int = 3
-    batch: int = 64
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
@@ -74,11 +68,6 @@ class PoolingServer:
                 f"url is {quote(self.url)}, but must begin with http:// or https://",
                 hint="for example http://localhost:8000",
             )
-        if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
-            raise ConfigError(f"timeout_s is {self.timeout_s}, but must be seconds above 0")
-        for name in ("tries", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least 1")
 
 
 class Pooled(ABC):
@@ -182,7 +171,7 @@ class PoolingModel(Pooled):
     """
 
     def __init__(self, renderer: SolutionRenderer, server: PoolingServer) -> None:
-        super().__init__(renderer, f"the server {server.url}", server.batch)
+        super().__init__(renderer, f"the server {server.url}", _BATCH)
         self.server = server
         self._has_answered = False
         self._num_within = 0  # outputs within [0, 1] so far; -1: one lay outside, so none is a probability
@@ -226,14 +215,12 @@ class PoolingModel(Pooled):
             ServerError: there is no reply, or its status is not 200. ConfigError: see `checks`.
         """
         certificates = checks(self.server.url)
-        async with httpx.AsyncClient(
-            timeout=self.server.timeout_s, headers=self._key.headers, verify=certificates
-        ) as client:
-            for num_failed in range(self.server.tries):
+        async with httpx.AsyncClient(timeout=_TIMEOUT_S, headers=self._key.headers, verify=certificates) as client:
+            for num_failed in range(_TRIES):
                 try:
                     return await self._post_once(client, path, body)
                 except ServerError as fault:
-                    is_last_try = num_failed + 1 == self.server.tries
+                    is_last_try = num_failed + 1 == _TRIES
                     if not fault.again or is_last_try:
                         raise
                 await asyncio.sleep(_WAIT_S * 2**num_failed)
@@ -243,14 +230,8 @@ class PoolingModel(Pooled):
         """Send a request once, and return its reply; raise ServerError without a reply of status 200."""
         try:
             reply = await client.post(self.server.url.rstrip("/") + path, json=body)
-        except httpx.TransportError as failure:
-            is_timeout = isinstance(failure, httpx.TimeoutException)
-            if is_timeout and not isinstance(failure, httpx.ConnectTimeout):
-                fault = ServerError("TimedOut", "no word in time")
-            else:
-                fault = connection_error(failure, self._key, began=True)
-        except httpx.DecodingError as failure:
-            fault = ServerError("BadReply", f"its encoding is broken: {failure}").hiding(self._key)
+        except (httpx.TransportError, httpx.DecodingError) as failure:
+            fault = call_error(failure, self._key, began=True)
         else:
             self._has_answered = True
             if reply.status_code == 200:
