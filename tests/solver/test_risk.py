@@ -70,7 +70,6 @@ def test_files_come_back_equal_and_state_their_guarantee(tmp_path: Path) -> None
     assert solve(risk=0.1, calibration=path).answer == solve().answer, "a lower level keeps a higher one"
     data = json.loads(path.read_text())
     assert (data["level"], data["delta"], data["n"], data["tested"]) == (0.05, 0.05, 300, 200)
-    assert data["links"][0]["digest"] == use().digest
     for words in (
         "exchangeable with the 300 calibration problems",
         "at most a share 0.05 is wrong",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,11 +30,6 @@ class CalibratedUse:
     task: str
     verifiers: str
     sampling: str
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 hash of all fields, in hexadecimal."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 def use_of(run: ProblemRun) -> CalibratedUse:

@@ -55,7 +55,6 @@ class LinkThreshold(Section):
         task: The name of the task.
         verifiers: The verifiers by role.
         sampling: The sampling of the rows.
-        digest: The hash of the fields above.
         threshold: The least confidence at which the link answers; None: the link never answers.
     """
 
@@ -65,13 +64,7 @@ class LinkThreshold(Section):
     task: str
     verifiers: str
     sampling: str
-    digest: str
     threshold: float | None
-
-    @property
-    def use(self) -> CalibratedUse:
-        """The use that was calibrated."""
-        return CalibratedUse(**{one.name: getattr(self, one.name) for one in dataclasses.fields(CalibratedUse)})
 
     @property
     def least(self) -> float:
@@ -163,7 +156,6 @@ class Thresholds(Section):
             links=[
                 LinkThreshold(
                     **dataclasses.asdict(link.use),
-                    digest=link.use.digest,
                     threshold=None if math.isinf(threshold) else threshold,
                 )
                 for link, threshold in zip(links, chain.thresholds, strict=True)
