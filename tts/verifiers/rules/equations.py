@@ -10,6 +10,10 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
+from numpy.polynomial.polynomial import polyadd, polymul, polypow, polysub, polyval
+from numpy.typing import NDArray
+
 from tts.tasks.forms.rational import rational
 
 _ASKED = re.compile(
@@ -23,7 +27,7 @@ _TIMES = re.compile(r"(?<=[0-9)])\s*(?=[a-z(])|(?<=[a-z])\s*(?=\()")  # 5x, 2(x 
 _SEPARATORS = re.compile(r",|;|\bor\b|\band\b")
 _LONGEST, _HIGHEST = 200, 8
 
-Polynomial = dict[int, Fraction]  # coefficients by power, none of them 0
+Polynomial = NDArray[np.object_]  # the coefficients by rising power, as fractions; the last is not 0 but of 0 itself
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
@@ -40,14 +44,14 @@ def rule(text: str) -> Callable[[str], bool] | None:
     left_side, right_side = _polynomial(left, name), _polynomial(right, name)
     if not name or left_side is None or right_side is None:
         return None
-    difference = _sum(left_side, right_side, -1)
-    degree = max(difference, default=0)
+    difference = polysub(left_side, right_side)
+    degree = len(difference) - 1
 
     def accepts(answer: str) -> bool:
         roots = _roots(answer, name)
         if roots is None or degree == 0 or len(roots) != degree:
             return False
-        return all(_evaluate(difference, root) == 0 for root in roots)
+        return all(polyval(root, difference) == 0 for root in roots)
 
     return accepts
 
@@ -81,50 +85,27 @@ def _value(node: ast.expr, name: str) -> Polynomial:
         ValueError: the tree is no polynomial, or has a power above 8.
     """
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return _sum({0: Fraction(str(node.value))}, {}, 1)
+        return np.array([Fraction(str(node.value))])
     if isinstance(node, ast.Name) and node.id == name:
-        return {1: Fraction(1)}
+        return np.array([Fraction(0), Fraction(1)])
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        return _sum({}, _value(node.operand, name), -1 if isinstance(node.op, ast.USub) else 1)
+        operand = _value(node.operand, name)
+        return -operand if isinstance(node.op, ast.USub) else operand
     if not isinstance(node, ast.BinOp):
         raise ValueError("no polynomial")
     left, right = _value(node.left, name), _value(node.right, name)
     if isinstance(node.op, ast.Add | ast.Sub):
-        return _sum(left, right, 1 if isinstance(node.op, ast.Add) else -1)
+        return _bounded(polyadd(left, right if isinstance(node.op, ast.Add) else -right))
     if isinstance(node.op, ast.Mult):
-        return _product(left, right)
-    is_right_constant = set(right) <= {0}
-    constant = right.get(0, Fraction(0))
-    if is_right_constant and isinstance(node.op, ast.Div):
-        return {power: factor / constant for power, factor in left.items()}
-    if is_right_constant and isinstance(node.op, ast.Pow) and constant in range(_HIGHEST + 1):
-        result: Polynomial = {0: Fraction(1)}
-        for _ in range(int(constant)):
-            result = _product(result, left)
-        return result
+        return _bounded(polymul(left, right))
+    if len(right) == 1 and isinstance(node.op, ast.Div):
+        return left / right[0]
+    if len(right) == 1 and isinstance(node.op, ast.Pow) and right[0] in range(_HIGHEST + 1):
+        return _bounded(polypow(left, int(right[0])))
     raise ValueError("no polynomial")
 
 
-def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
-    """Return the polynomial a + sign * b."""
-    total: Polynomial = {}
-    for power in {*a, *b}:
-        factor = a.get(power, Fraction(0)) + sign * b.get(power, Fraction(0))
-        if factor:
-            total[power] = factor
-    return total
-
-
-def _product(a: Polynomial, b: Polynomial) -> Polynomial:
-    if max(a, default=0) + max(b, default=0) > _HIGHEST:
-        raise ValueError("the power is above 8")
-    product: Polynomial = {}
-    for a_power, a_factor in a.items():
-        for b_power, b_factor in b.items():
-            power = a_power + b_power
-            product[power] = product.get(power, Fraction(0)) + a_factor * b_factor
-    return _sum(product, {}, 1)
-
-
-def _evaluate(polynomial: Polynomial, x: Fraction) -> Fraction:
-    return sum((factor * x**power for power, factor in polynomial.items()), Fraction(0))
+def _bounded(polynomial: Polynomial) -> Polynomial:
+    if len(polynomial) > _HIGHEST + 1:
+        raise ValueError(f"the power is above {_HIGHEST}")
+    return polynomial
