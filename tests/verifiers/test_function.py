@@ -91,7 +91,7 @@ def test_no_reply_of_an_async_function_is_left_unawaited_where_scoring_is_cancel
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # 64 are awaited at once
-        asyncio.run(cancel_scoring(Judge(pause_at=pause_at), 100, when_paused=pause_at is not None))
+        asyncio.run(cancel_scoring(Judge(pause_at=pause_at), 64, when_paused=pause_at is not None))
         gc.collect()
     assert unraisable == []
 

@@ -6,9 +6,7 @@ import asyncio
 import dataclasses
 import inspect
 import math
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +24,6 @@ ScoreFunction = Callable[
 ]
 
 _MOST_CALLS = 64  # concurrent calls of an async function
-_TIMED_OUT = object()  # in place of a score for which the budget's time did not suffice
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,97 +55,36 @@ class FunctionVerifier(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the function's scores; NaN for trajectories that the budget's time does not reach."""
-        texts = [trajectory.judged_text for trajectory in trajectories]
-        returned = _Returned()
+        one_call, running = asyncio.Lock(), asyncio.Semaphore(_MOST_CALLS)
+
+        async def result_of(text: str) -> Any:
+            async with running:
+                async with one_call:
+                    result = await run_in_thread(_contain, self.fn, problem, text)
+                return await _awaited(result) if inspect.isawaitable(result) else result
+
+        tasks = [asyncio.create_task(result_of(t.judged_text)) for t in trajectories]
+        if not tasks:
+            return []
         try:
-            await returned.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
-            results = returned.values + [_TIMED_OUT] * (len(texts) - len(returned.values))
-            pending = [i for i, result in enumerate(results) if inspect.isawaitable(result)]
-            awaited_results = await _await_all([results[i] for i in pending], calls.seconds_left())
+            await asyncio.wait(tasks, timeout=calls.seconds_left(), return_when=asyncio.FIRST_EXCEPTION)
+            return [_scores(task.result()) if task.done() else StepScores(whole=math.nan) for task in tasks]
         finally:
-            returned.close()
-        for i, result in zip(pending, awaited_results, strict=True):
-            results[i] = result
-        return [StepScores(whole=math.nan) if result is _TIMED_OUT else _scores(result) for result in results]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Returned:
-    """The values that a function returned for texts, one after another.
-
-    `close` closes the coroutines that nobody awaited.
-    """
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self._lock = threading.Lock()
-        self._is_over = False
-
-    async def collect(self, function: Callable[[str], Any], texts: Sequence[str], seconds: float | None) -> None:
-        """Call the function for each text in a worker thread, until the time has run out.
-
-        The event loop is not blocked.
-        """
-
-        def work() -> None:
-            for text in texts:
-                if self._is_over or not self._keep(function(text)):
-                    return
-
-        try:
-            with suppress(TimeoutError):  # of `wait_for`; a TimeoutError of the function is a VerifierError by now
-                await asyncio.wait_for(run_in_thread(work), seconds)
-        finally:
-            with self._lock:
-                self._is_over = True
-
-    def _keep(self, value: Any) -> bool:
-        """Keep a value that came in time and return True; else close the value and return False."""
-        with self._lock:
-            if self._is_over:
-                _close(value)
-                return False
-            self.values.append(value)
-            return True
-
-    def close(self) -> None:
-        """Close all coroutines, so that Python gives no warning of coroutines that were never awaited."""
-        for value in self.values:
-            _close(value)
-
-
-def _close(value: Any) -> None:
-    """Close a coroutine; an ended coroutine stays as it is."""
-    if isinstance(value, Coroutine):
-        with suppress(Exception):  # nobody reads what the caller's code raises at its end
-            value.close()
-
-
-async def _await_all(awaitables: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
-    """Await the results of an async function concurrently; `_TIMED_OUT` where time ran out."""
-    semaphore = asyncio.Semaphore(_MOST_CALLS)
-
-    async def await_result(awaitable: Awaitable[Any]) -> Any:
-        async with semaphore:
-            try:
-                return await awaitable
-            except asyncio.CancelledError as failure:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                raise VerifierError("the verifier function was cancelled by itself") from failure
-            except SystemExit as failure:
-                raise VerifierError(f"the verifier function raised {failure!r}") from failure
-
-    tasks = [asyncio.ensure_future(await_result(awaitable)) for awaitable in awaitables]
-    if not tasks:
-        return []
+async def _awaited(result: Awaitable[Any]) -> Any:
     try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        return [task.result() if task.done() else _TIMED_OUT for task in tasks]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return await result
+    except asyncio.CancelledError as failure:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise VerifierError("the verifier function was cancelled by itself") from failure
+    except SystemExit as failure:
+        raise VerifierError(f"the verifier function raised {failure!r}") from failure
 
 
 def _contain(fn: ScoreFunction, problem: Problem, text: str) -> Any:
