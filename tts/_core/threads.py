@@ -9,8 +9,9 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -89,8 +90,6 @@ async def run_in_thread(fn: Callable[..., T], *args: Any) -> T:
     def finish(result: Any, failure: BaseException | None) -> None:
         if not called.done():
             called.set_result((result, failure))
-        else:
-            _drop(result)
 
     def call() -> None:
         result, raised = None, None
@@ -98,24 +97,11 @@ async def run_in_thread(fn: Callable[..., T], *args: Any) -> T:
             result = fn(*args)
         except BaseException as failure:  # noqa: BLE001 - raised again where it is awaited
             raised = failure
-        try:
+        with suppress(RuntimeError):  # the loop has been closed: nobody waits
             loop.call_soon_threadsafe(finish, result, raised)
-        except RuntimeError:  # the loop has been closed
-            _drop(result)
 
     threading.Thread(target=copy_context().run, args=(call,), name="tts-function", daemon=True).start()
-    try:
-        result, failure = await called
-    except asyncio.CancelledError:
-        if not called.cancelled():  # it ended at the same time
-            _drop(called.result()[0])
-        raise
+    result, failure = await called
     if failure is not None:
         raise failure
     return result
-
-
-def _drop(result: Any) -> None:
-    """Drop a result that nobody awaits; Python would warn of a coroutine that was not closed."""
-    if isinstance(result, Coroutine):
-        result.close()

@@ -59,9 +59,11 @@ class FunctionVerifier(Verifier):
 
         async def result_of(text: str) -> Any:
             async with running:
+                if inspect.iscoroutinefunction(self.fn):
+                    return await _await_result(self.fn(problem, text))
                 async with one_call:
                     result = await run_in_thread(_contain, self.fn, problem, text)
-                return await _awaited(result) if inspect.isawaitable(result) else result
+                return await _await_result(result) if inspect.isawaitable(result) else result
 
         tasks = [asyncio.create_task(result_of(t.judged_text)) for t in trajectories]
         if not tasks:
@@ -75,7 +77,7 @@ class FunctionVerifier(Verifier):
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+async def _await_result(result: Awaitable[Any]) -> Any:
     try:
         return await result
     except asyncio.CancelledError as failure:

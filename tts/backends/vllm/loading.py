@@ -39,7 +39,9 @@ def load_parts(
     eager: bool | None = None,
     lora: str | None = None,
 ) -> dict[str, Any]:
-    """Start vLLM with a model, which takes from seconds to minutes, and return the arguments of `VLLMBackend`.
+    """Start vLLM with a model, and return the arguments of `VLLMBackend`.
+
+    It takes from seconds to minutes.
 
     Args:
         record: The record of the model.

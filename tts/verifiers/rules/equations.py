@@ -95,17 +95,17 @@ def _value(node: ast.expr, name: str) -> Polynomial:
         raise ValueError("no polynomial")
     left, right = _value(node.left, name), _value(node.right, name)
     if isinstance(node.op, ast.Add | ast.Sub):
-        return _bounded(polyadd(left, right if isinstance(node.op, ast.Add) else -right))
+        return _check_power(polyadd(left, right if isinstance(node.op, ast.Add) else -right))
     if isinstance(node.op, ast.Mult):
-        return _bounded(polymul(left, right))
+        return _check_power(polymul(left, right))
     if len(right) == 1 and isinstance(node.op, ast.Div):
         return left / right[0]
     if len(right) == 1 and isinstance(node.op, ast.Pow) and right[0] in range(_HIGHEST + 1):
-        return _bounded(polypow(left, int(right[0])))
+        return _check_power(polypow(left, int(right[0])))
     raise ValueError("no polynomial")
 
 
-def _bounded(polynomial: Polynomial) -> Polynomial:
+def _check_power(polynomial: Polynomial) -> Polynomial:
     if len(polynomial) > _HIGHEST + 1:
         raise ValueError(f"the power is above {_HIGHEST}")
     return polynomial
