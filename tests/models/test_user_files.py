@@ -1,4 +1,4 @@
-"""Where files of the user lie, and that each is written whole or not at all."""
+"""Where files of the user lie, and that records are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tts.models.user_files import cache_file, config_file, write_whole
+from tts.errors import TTSError
+from tts.models.user_files import config_file
+from tts.models.user_records import read_records, write_record
 
 
 def test_without_a_folder_of_their_own_they_lie_where_the_system_keeps_such_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("TTS_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+    for name in ("TTS_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert config_file("a.json") == Path.home() / ".config" / "tts" / "a.json"
-    assert cache_file("a.json") == Path.home() / ".cache" / "tts" / "a.json"
     monkeypatch.setenv("XDG_CONFIG_HOME", "/settings")
     assert config_file("a.json") == Path("/settings/tts/a.json")
     monkeypatch.setenv("TTS_HOME", "/own")
-    assert config_file("a.json") == cache_file("a.json") == Path("/own/a.json")
+    assert config_file("a.json") == Path("/own/a.json")
 
 
 def test_a_write_that_fails_leaves_the_old_text_and_nothing_else(
@@ -28,8 +29,10 @@ def test_a_write_that_fails_leaves_the_old_text_and_nothing_else(
     def broken(path: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
-    write_whole(tmp_path / "a.json", "old")
+    monkeypatch.setenv("TTS_HOME", str(tmp_path))
+    write_record("mine", {"url": "http://localhost"})
     monkeypatch.setattr(Path, "replace", broken)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(tmp_path / "a.json", "new")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
+    with pytest.raises(TTSError, match=r"models\.json cannot be written: No space left"):
+        write_record("other", {"url": "http://localhost"})
+    assert list(read_records()) == ["mine"]
+    assert [path.name for path in tmp_path.iterdir()] == ["models.json"]

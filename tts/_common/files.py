@@ -6,6 +6,7 @@ A file that is named is a regular one, of at most a size. A file is replaced whe
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -39,16 +40,14 @@ def read_small(path: Path) -> str:
 
 
 @contextmanager
-def replace_file(target: Path) -> Generator[Path]:
+def replace_file(target: Path, hint: str = "name another file, or make room") -> Generator[Path]:
     """Yield a path beside the target. It replaces the target on success, and is removed on failure."""
-    partial_file = target.with_name(f"{target.name}.part")
+    partial_file = target.with_name(f"{target.name}.{os.getpid()}.part")  # other processes may write too
     try:
         yield partial_file
         partial_file.replace(target)
     except OSError as failure:
-        raise TTSError(
-            f"{target} cannot be written: {failure.strerror or failure}", hint="name another file, or make room"
-        ) from failure
+        raise TTSError(f"{target} cannot be written: {failure.strerror or failure}", hint=hint) from failure
     finally:
         partial_file.unlink(missing_ok=True)
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from tts._common.files import replace_file
 from tts.errors import ConfigError, quote
-from tts.models.user_files import config_file, write_whole
+from tts.models.user_files import config_file
 
 FILE = "models.json"
 
@@ -50,7 +51,8 @@ def write_record(name: str, settings: Mapping[str, Any]) -> Path:
     """Add a model or replace the model of the same name, and return the path of the file.
 
     Raises:
-        ConfigError: the file cannot be read or written, or is damaged.
+        ConfigError: the file cannot be read, or is damaged.
+        TTSError: the file cannot be written.
     """
     return _write({**read_records(), name: dict(settings)})
 
@@ -59,7 +61,8 @@ def remove_record(name: str) -> Path:
     """Remove a model, and return the path of the file.
 
     Raises:
-        ConfigError: the file cannot be read or written, is damaged, or has no such model.
+        ConfigError: the file cannot be read, is damaged, or has no such model.
+        TTSError: the file cannot be written.
     """
     records = read_records()
     if name not in records:
@@ -74,12 +77,9 @@ def remove_record(name: str) -> Path:
 def _write(records: Mapping[str, Any]) -> Path:
     """Write the settings of all models, and return the path of the file."""
     path = records_file()
-    try:
-        write_whole(path, json.dumps(records, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-    except OSError as failure:
-        raise ConfigError(
-            f"the file of models {str(path)!r} cannot be written: {failure.strerror}", hint="correct its permissions"
-        ) from None
+    with replace_file(path, "correct its permissions, or make room") as partial_file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial_file.write_text(json.dumps(records, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
     return path
 
 

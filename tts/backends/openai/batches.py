@@ -38,7 +38,6 @@ from tts.backends.openai.errors import Key, ServerError, call_error, decode_json
 from tts.backends.openai.http import Timeouts, checks
 from tts.backends.openai.reaching import refusal
 from tts.errors import ConfigError, EngineError, TTSError, quote
-from tts.models.user_files import write_whole
 
 KEY: Final = "tts_key"  # names in the metadata of a batch
 STUDY: Final = "tts_study"
@@ -492,10 +491,8 @@ class Batches:
 
     def _write(self, record: BatchRecord) -> None:
         path = self._path(record.key, "json")
-        try:
-            write_whole(path, json.dumps(dataclasses.asdict(record), indent=1) + "\n")
-        except OSError as failure:
-            raise TTSError(f"{path} cannot be written: {failure.strerror or failure}", hint="make room") from None
+        with replace_file(path, "make room") as partial_file:
+            partial_file.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n")
 
     def _path(self, key: str, ending: str) -> Path:
         return self._book.folder / f"{key}.{ending}"
