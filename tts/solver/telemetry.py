@@ -31,7 +31,7 @@ from typing import Any
 from tts._core.logs import get_logger
 from tts.budget.budget import format_limits
 from tts.budget.ledger import Call
-from tts.errors import MissingDependency
+from tts.errors import missing_extra
 from tts.solver.setup import ProblemRun
 from tts.types import Message, Prompt, Solution, Usage
 
@@ -100,10 +100,7 @@ def _api() -> Any:
     try:
         return importlib.import_module("opentelemetry.trace")
     except ImportError as failure:
-        raise MissingDependency(
-            "telemetry needs the optional dependency opentelemetry-api",
-            hint="pip install 'test-time-search[telemetry]'",
-        ) from failure
+        raise missing_extra("opentelemetry-api", "telemetry", "telemetry") from failure
 
 
 class SearchSpan:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tts._core.threads import run_in_thread
 from tts.checks import check_int, check_text
-from tts.errors import ConfigError, MissingDependency
+from tts.errors import ConfigError, missing_extra
 
 
 class Embedder(Protocol):
@@ -93,10 +93,7 @@ class Sentences:
     def __post_init__(self) -> None:
         check_text("model", self.model)
         if find_spec("sentence_transformers") is None:
-            raise MissingDependency(
-                "the embedder 'sentences' needs the optional dependency sentence-transformers",
-                hint="pip install 'test-time-search[embeddings]'",
-            )
+            raise missing_extra("sentence-transformers", "embeddings", "the embedder 'sentences'")
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """See `Embedder.embed`."""

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tts._core.threads import postpone
-from tts.errors import ConfigError, MissingDependency, quote
+from tts.errors import ConfigError, missing_extra, quote
 from tts.tasks.worker import WorkerDiedError, WorkerPool, python_command
 
 QUICK_S = 0.02  # of the processor in this process, for one text of a model
@@ -179,10 +179,7 @@ def compile_schema(text: str) -> Any:
         MissingDependency: jsonschema is not installed.
     """
     if find_spec("jsonschema") is None:
-        raise MissingDependency(
-            "a schema of the task 'json' needs the optional dependency jsonschema",
-            hint="pip install 'test-time-search[json]'",
-        )
+        raise missing_extra("jsonschema", "json", "a JSON schema")
     schema = json.loads(text)
     jsonschema, referencing = importlib.import_module("jsonschema"), importlib.import_module("referencing")
     plain_class = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
