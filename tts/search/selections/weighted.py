@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tts.checks import number_above
+from tts.search.algorithms.apportioning import softmax_weights
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import Ballot, ByBallot
@@ -53,10 +51,4 @@ class Weighted(ByBallot):
         del search
         if self.temperature is None:
             return ballot.select_class(ballot.units)
-        return ballot.select_class(exponentials(ballot.estimates, self.temperature))
-
-
-def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the softmax of at least one score up to a factor, so that the greatest value is 1."""
-    with np.errstate(over="ignore"):  # a quotient beyond all numbers has the exponential 0
-        return np.exp((scores - scores.max()) / temperature)
+        return ballot.select_class(softmax_weights(ballot.estimates, self.temperature))

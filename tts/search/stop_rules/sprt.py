@@ -68,12 +68,7 @@ class SPRT(StopRule):
     @property
     def _settings(self) -> tuple[float, float]:
         """The share and beta, by the preset where they are None."""
-        share, beta = _PRESETS[self.preset]
-        if self.share is not None:
-            share = self.share
-        if self.beta is not None:
-            beta = self.beta
-        return share, beta
+        return by_preset(self.share, self.beta, _PRESETS[self.preset])
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""
@@ -83,6 +78,11 @@ class SPRT(StopRule):
         share, beta = self._settings
         log_ratio = votes.first * math.log(2 * share) + votes.second * math.log(2 * (1 - share))
         return decision(log_ratio, self.alpha, beta, "sprt")
+
+
+def by_preset(first: float | None, beta: float | None, preset: tuple[float, float]) -> tuple[float, float]:
+    """Return the two parameters of a test, those of a preset in place of None."""
+    return preset[0] if first is None else first, preset[1] if beta is None else beta
 
 
 def check_error_rates(alpha: float, beta: float) -> None:
