@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from tts.backends.openai.errors import Key, ServerError
 from tts.backends.openai.http import HttpClient, Timeouts, roots
 from tts.checks import check_text
 from tts.errors import EngineError
-from tts.randomness import hash64
 
 KEY_VARIABLE = "TTS_EMBEDDINGS_KEY"  # a separate variable: the key of the policy's server is not sent to other servers
 _BATCH = 256  # texts in one request
@@ -67,10 +65,7 @@ class Endpoint:
             for start in range(0, len(texts), _BATCH):
                 batch = [text or " " for text in texts[start : start + _BATCH]]
                 body = {"model": self.model, "input": batch, "encoding_format": "float"}
-                reply: dict[str, Any] = {}
-                await http.post(
-                    "/embeddings", body, functools.partial(_keep_reply, reply), hash64("embed", self.url), start
-                )
+                reply = await http.request_json("/embeddings", body, position=start)
                 vectors += self._vectors(reply, len(batch))
                 usage = reply.get("usage")
                 batch_tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
@@ -108,9 +103,3 @@ class Endpoint:
                 "BadReply", f"{len(vectors)} vectors for {count} texts, where each text needs one of equal length"
             )
         return vectors
-
-
-def _keep_reply(reply: dict[str, Any], event: Any) -> bool:
-    """Copy a reply into `reply`, and return True: no further event of the reply is wanted."""
-    reply.update(event)
-    return True
