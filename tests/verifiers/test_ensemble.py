@@ -117,7 +117,7 @@ def test_it_says_what_its_members_say() -> None:
         ),
         ({"weights": (1.0,)}, "weights is (1.0,), but must be 3 numbers of at least 0"),
         ({"weights": (0, 0, 0)}, "weights is (0, 0, 0), but must be 3 numbers"),
-        ({"how": "max"}, "how is 'max', but no how has that name"),
+        ({"how": "max"}, "how is 'max', but must be 'mean', 'min' or 'log_odds'"),
         ({"caution": -1}, "caution is -1, but must be a number of at least 0"),
         ({"caution": 0.5, "how": "min"}, "caution is 0.5, but must be 0 with how='min'"),
     ],

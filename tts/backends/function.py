@@ -33,6 +33,7 @@ from tts.backends.base import (
 from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
+from tts.checks import check_int
 from tts.errors import ConfigError, EngineError, quote
 from tts.thoughts import ThoughtMarks
 from tts.types import Prompt
@@ -161,8 +162,7 @@ class FunctionBackend(Backend):
     identity = "callable"
 
     def __init__(self, fn: WriteFunction, *, concurrency: int = 16, thoughts: ThoughtMarks | None = None) -> None:
-        if concurrency < 1:
-            raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
+        check_int("concurrency", concurrency, 1, optional=False)
         marks: Any = thoughts
         if not isinstance(marks, ThoughtMarks | None):
             raise ConfigError(

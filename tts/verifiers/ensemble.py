@@ -9,13 +9,13 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Backend
-from tts.checks import check_known
+from tts.checks import Amount, check_parameters, choice
 from tts.errors import ConfigError, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
@@ -75,8 +75,8 @@ class Ensemble(Verifier):
 
     members: tuple[Verifier, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]
     weights: tuple[float, ...] | None = None
-    how: str = "mean"
-    caution: float = 0.0
+    how: Annotated[str, choice("mean", "min", "log_odds")] = "mean"
+    caution: Amount = 0.0
     range: tuple[float, float] = field(init=False, repr=False)
     oracle: bool = field(init=False, repr=False)
     needs: tuple[str, ...] = field(init=False, repr=False)
@@ -113,9 +113,7 @@ class Ensemble(Verifier):
                     f"weights is {quote(weights)}, but must be {count} numbers of at least 0, one a member, not all 0"
                 )
             object.__setattr__(self, "weights", tuple(weights))
-        check_known("how", self.how, ("mean", "min", "log_odds"))
-        if not _is_number(self.caution):
-            raise ConfigError(f"caution is {quote(self.caution)}, but must be a number of at least 0")
+        check_parameters(self)
         if self.caution and self.how != "mean":
             raise ConfigError(
                 f"caution is {quote(self.caution)}, but must be 0 with how={self.how!r}", hint="use how='mean'"

@@ -131,10 +131,6 @@ class Grader(AskingVerifier):
         """Return a question with the number of grades in its place."""
         return question.replace("{levels}", str(self.levels))
 
-    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
-        """Return the prompt that scores a solution without text."""
-        return (asking(self.ask(self.question), problem, ("Solution", "")),)
-
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.ask(self.question), problem, ("Solution", t.judged_text)) for t in trajectories]
@@ -148,11 +144,8 @@ class Grader(AskingVerifier):
 
         The value is NaN if the grade of one order is unknown.
         """
-
-        async def verdicts(prompts: list[Prompt]) -> list[float]:
-            return await self._grades_of(prompts, calls)
-
-        return await compare_in_both_orders(self.ask(self.pair_question), problem, pairs, verdicts)
+        question = self.ask(self.pair_question)
+        return await compare_in_both_orders(question, problem, pairs, lambda prompts: self._grades_of(prompts, calls))
 
     async def _grades_of(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
         """Return the expected grade after each prompt, from 0 to 1; NaN where it is unknown."""

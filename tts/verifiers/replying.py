@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from tts.backends.base import Backend, Sampling
 from tts.checks import Text, number, whole
@@ -32,6 +32,8 @@ class AskingVerifier(Verifier):
         prompt_tokens: The most tokens of a prompt; None: what the model's context leaves, at most 1,024.
     """
 
+    # the parameters that must fit the model's context together
+    sizes: ClassVar[tuple[str, ...]] = ("prompt_tokens",)
     model: Text = "policy"
     prompt_tokens: Annotated[int, whole(1, _MOST_TOKENS)] | None = None
     reads: int | None = field(default=None, init=False)  # how often a prompt is read; None: unknown
@@ -51,16 +53,6 @@ class AskingVerifier(Verifier):
         """The most tokens after a prompt in the model's context: one, from which a verdict is read."""
         return 1
 
-    @property
-    def sized(self) -> str:
-        """The parameter that must leave room for a prompt, and its value."""
-        return f"prompt_tokens is {self.room}"
-
-    @property
-    def fitting_sizes(self) -> str:
-        """What to give where prompt and reply do not fit in the model's context."""
-        return f"give {self.name}(prompt_tokens=…) that fits"
-
     def fill(self, record: ModelRecord | None, backend: Backend) -> Self:
         """Return the verifier with `prompt_tokens` set.
 
@@ -76,24 +68,18 @@ class AskingVerifier(Verifier):
             most_prompt_tokens = backend.context - self.behind_prompt
             least_prompt_tokens = 1 if self.prompt_tokens is None else room
             if most_prompt_tokens < least_prompt_tokens:
+                size = self.sizes[0]
+                value = room if size == "prompt_tokens" else getattr(self, size)
                 raise ConfigError(
-                    f"{self.sized}, but must leave room for a prompt in the model's context of {backend.context} "
+                    f"{size} is {value}, but must leave room for a prompt in the model's context of {backend.context} "
                     "tokens",
-                    hint=self.fitting_sizes,
+                    hint=f"give {self.name}({', '.join(f'{name}=…' for name in self.sizes)}) that fit",
                 )
             room = min(room, most_prompt_tokens)
         verifier = copy.copy(self)
         object.__setattr__(verifier, "prompt_tokens", room)
         object.__setattr__(verifier, "reads", 1 if backend.caps.fork == "native" else None)
         return verifier
-
-    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
-        """Return the prompts that score a solution without text; here none.
-
-        Prompts of a solution are longer by its tokens.
-        """
-        del problem
-        return ()
 
     def check_model(self, backend: Backend) -> None:
         """Raise ConfigError where a parameter does not fit the model; here every parameter fits."""
@@ -127,6 +113,7 @@ class ReplyingVerifier(AskingVerifier):
         temperature: The temperature of replies; at 0 all are equal.
     """
 
+    sizes = ("max_tokens", "prompt_tokens")
     votes: Annotated[int, whole(1, MOST_VOTES)] = 3
     max_tokens: Annotated[int, whole(1, _MOST_TOKENS)] = 256
     temperature: Annotated[float, number(0, 100)] = 0.7
@@ -136,15 +123,13 @@ class ReplyingVerifier(AskingVerifier):
         """The most tokens after a prompt in the model's context."""
         return self.max_tokens
 
-    @property
-    def sized(self) -> str:
-        """The parameter that must leave room for a prompt, and its value."""
-        return f"max_tokens is {self.max_tokens}"
+    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
+        """Return the prompts that score a solution without text; here none.
 
-    @property
-    def fitting_sizes(self) -> str:
-        """What to give where prompt and reply do not fit in the model's context."""
-        return f"give {self.name}(max_tokens=…, prompt_tokens=…) that fit together"
+        Prompts of a solution are longer by its tokens.
+        """
+        del problem
+        return ()
 
     async def replies_to(
         self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -70,11 +71,10 @@ class SelfEvaluation(Verifier):
                 small.
         """
         settings = None if record is None else record.self_evaluation
-        texts: dict[str, str | None] = {}  # by parameter
-        for parameter in ("question", "yes", "no"):
-            texts[parameter] = getattr(self, parameter)
-            if texts[parameter] is None and settings is not None:
-                texts[parameter] = getattr(settings, parameter)
+        texts: dict[str, Any] = {  # by parameter
+            parameter: getattr(self, parameter) or getattr(settings, parameter, None)
+            for parameter in ("question", "yes", "no")
+        }
         missing = [parameter for parameter, text in texts.items() if text is None]
         if missing:
             model = "the model" if record is None else f"the record of the model {record.name!r}"
@@ -83,14 +83,8 @@ class SelfEvaluation(Verifier):
                 hint="give self_evaluation(question='…', yes='…', no='…'), in words that the model was trained on",
             )
         for parameter in ("yes", "no"):
-            check_one_token(backend, parameter, str(texts[parameter]), "choose another word")
-        return dataclasses.replace(
-            self,
-            question=texts["question"],
-            yes=texts["yes"],
-            no=texts["no"],
-            tokens=self._size(str(texts["question"]), backend),
-        )
+            check_one_token(backend, parameter, texts[parameter], "choose another word")
+        return dataclasses.replace(self, **texts, tokens=self._size(texts["question"], backend))
 
     def _size(self, question: str, backend: Backend) -> int:
         """Return the most tokens that the question may have."""

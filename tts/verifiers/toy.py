@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from tts.checks import Rule, number
-from tts.errors import ConfigError, VerifierError
+from tts.checks import Natural, number
+from tts.errors import VerifierError
 from tts.randomness import hash64
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
-
-
-def _check_seed(name: str, value: Any) -> None:
-    if type(value) is not int or not 0 <= value < 2**64:
-        raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 0 and below 2**64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +25,7 @@ class ToyVerifier(Verifier):
 
     Args:
         error: The error in [0, 0.5].
-        seed: The seed of the flips, in [0, 2**64).
+        seed: The seed of the flips, in [0, 2**63).
 
     Cost: the tokens after the last scored ancestor, like a process model that caches what it has read.
     Random: the flips, addressed by (seed, problem, text up to the step).
@@ -45,7 +40,7 @@ class ToyVerifier(Verifier):
     """
 
     error: Annotated[float, number(0, 0.5)] = 0.0
-    seed: Annotated[int, Rule(_check_seed)] = 0
+    seed: Natural = 0
     name = "toy"
     needs = ("value",)
 
