@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, NoneType, UnionType
@@ -81,7 +80,7 @@ def _check_methods(cls: type, base: type, awaited: str) -> None:
 
 
 def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) -> bool:
-    """Return whether a method takes the arguments of its contract, in their order or by name.
+    """Return whether a method takes the arguments of its contract, in their order.
 
     Args:
         given: The signature of the method.
@@ -94,13 +93,11 @@ def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) 
         parameter.name: None for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
     positional = [parameter.name for parameter in parameters if parameter.name not in keyword_only]
-    all_by_name = {parameter.name: None for parameter in parameters}
-    no_names: list[str] = []
-    for in_order, by_name in ((positional, keyword_only), (no_names, all_by_name)):
-        with suppress(TypeError):
-            given.bind(*own_object, *in_order, **by_name)
-            return True
-    return False
+    try:
+        given.bind(*own_object, *positional, **keyword_only)
+    except TypeError:
+        return False
+    return True
 
 
 def _plain(function: Any) -> str:
