@@ -14,7 +14,7 @@ from tts.checks import check_parameters, number
 from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.stop_rules.sprt import ErrorRate, Preset, by_preset, check_error_rates, decision
+from tts.search.stop_rules.sprt import ErrorRate, Preset, check_error_rates, decision, preset_parameters
 from tts.types import Candidate
 
 _PRESETS = {"bounded": (1.0, 0.05), "consol": (1e6, 0.94994)}  # prior and beta
@@ -62,7 +62,7 @@ class MixtureSPRT(StopRule):
     @property
     def _settings(self) -> tuple[float, float]:
         """The prior and beta, by the preset where they are None."""
-        return by_preset(self.prior, self.beta, _PRESETS[self.preset])
+        return preset_parameters(self.prior, self.beta, _PRESETS[self.preset])
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""

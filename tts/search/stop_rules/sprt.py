@@ -68,7 +68,7 @@ class SPRT(StopRule):
     @property
     def _settings(self) -> tuple[float, float]:
         """The share and beta, by the preset where they are None."""
-        return by_preset(self.share, self.beta, _PRESETS[self.preset])
+        return preset_parameters(self.share, self.beta, _PRESETS[self.preset])
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""
@@ -80,7 +80,7 @@ class SPRT(StopRule):
         return decision(log_ratio, self.alpha, beta, "sprt")
 
 
-def by_preset(first: float | None, beta: float | None, preset: tuple[float, float]) -> tuple[float, float]:
+def preset_parameters(first: float | None, beta: float | None, preset: tuple[float, float]) -> tuple[float, float]:
     """Return the two parameters of a test, those of a preset in place of None."""
     return preset[0] if first is None else first, preset[1] if beta is None else beta
 
