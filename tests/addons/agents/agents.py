@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import tts
+from tts.budget.units import UNITS
+
+_WHO = ["-c", "user.name=user", "-c", "user.email=user@localhost", "-c", "protocol.file.allow=always"]
 SOURCE = "def add(a, b):\n    return a - b\n\n\ndef top(a, b):\n    return a if a > b else b\n"
 
 
 def git(folder: Path, *arguments: str) -> str:
-    who = (
-        "-c",
-        "user.name=user",
-        "-c",
-        "user.email=user@localhost",
-        "-c",
-        "init.defaultBranch=main",
-        "-c",
-        "protocol.file.allow=always",
-    )
-    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(["git", *_WHO, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def snapshot(folder: Path) -> str:
@@ -39,23 +37,54 @@ def snapshot(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def make_repository(folder: Path) -> Path:
-    """Make a repository of one commit with two functions, one of which is wrong."""
-    folder.mkdir(parents=True)
-    (folder / "add.py").write_text(SOURCE)
+def commit(folder: Path) -> None:
+    """Commit all files of a repository."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "--quiet", "-m", "all files")
+
+
+def make_repository(folder: Path, files: Mapping[str, str] | None = None) -> Path:
+    """Make a repository of one commit: of these files, or of two functions, one of which is wrong."""
+    for name, text in (files or {"add.py": SOURCE}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     git(folder, "init", "--quiet", ".")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "-m", "first")
+    commit(folder)
     return folder
 
 
-def script(folder: Path, text: str, name: str = "agent") -> str:
-    """Write a shell script and return the name of the agent that runs it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
+def write_program(path: Path, text: str, interpreter: str = "/bin/sh") -> Path:
+    """Write a file that its interpreter runs, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{interpreter}\n{text}\n")
     path.chmod(0o755)
-    return f"command:{path}"
+    return path
+
+
+def script(folder: Path, text: str) -> str:
+    """Write a shell script and return the name of the agent that runs it."""
+    return f"command:{write_program(folder / 'agent', text)}"
+
+
+def search(
+    workspace: tts.Backend, n: int = 2, selection: str = "majority", task: str = "Fix it.", **more: Any
+) -> tts.Solution:
+    """Return what so many runs of the agent of a workspace find; further limits are of its budget."""
+    limits = {unit: more.pop(unit) for unit in ("seconds", *UNITS) if unit in more}
+    plan = f"best_of_n(n={n}) | {selection}"
+    return tts.solve(task, tts.Budget(samples=n, **limits), backend=workspace, strategy=plan, **more)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> Path:
+    """Set variables to "planted", and return a home of the user that has a file with it."""
+    for name in names:
+        monkeypatch.setenv(name, "planted")
+    home = folder / "home"
+    home.mkdir()
+    (home / ".netrc").write_text("planted")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    return home
 
 
 def running(mark: str) -> list[str]:

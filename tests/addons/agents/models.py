@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tts
+from tests.addons.agents.agents import write_program
 from tts.backends.base import Caps, Reply, RowSet, Sample, SampleRequest, StopCondition
 from tts.budget.budget import Rates
 from tts.types import Prompt, prompt_text
@@ -37,20 +38,16 @@ while True:
 """
 
 
-def talker(folder: Path, *, after: str = "sys.exit(1)", more: str = "{}", name: str = "talker") -> str:
+def talker(folder: Path, *, after: str = "sys.exit(1)", more: str = "{}") -> str:
     """Write the agent and return its name.
 
     Args:
         folder: Where it is written.
         after: What it does after a refusal.
         more: Further fields of its requests.
-        name: The name of the file.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!{sys.executable} -IS\n{TALKER.format(after=after, more=more)}")
-    path.chmod(0o755)
-    return f"command:{path}"
+    text = TALKER.format(after=after, more=more)
+    return f"command:{write_program(folder / 'talker', text, f'{sys.executable} -IS')}"
 
 
 class Scripted(tts.Backend):

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random  # noqa: TID251 - moments at which processes are killed
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tts
-from tests.addons.agents.agents import SOURCE, git, make_repository, running, script, snapshot
+from tests.addons.agents.agents import (
+    SOURCE,
+    make_repository,
+    plant,
+    running,
+    script,
+    search,
+    snapshot,
+    write_program,
+)
 from tests.support.programs import Program
 from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
@@ -24,12 +34,11 @@ from tts.budget.budget import Rates
 from tts.search.needs import Needs
 from tts.tasks.patch import PatchTask, patch_key
 from tts_addons.agents.agents import Agent
-from tts_addons.agents.store import clean
+from tts_addons.agents.store import StateStore, clean
 from tts_addons.agents.toy_agent import GRAMMAR, Edit, edit_text, edits
 
 TO_END = StopCondition()
 FEW = tts.Budget(samples=6)
-VOTE = "best_of_n(n=6) | majority"
 
 
 @pytest.fixture
@@ -45,24 +54,17 @@ def patches(solution: tts.Solution) -> list[str | None]:
 def is_empty(workspace: tts.Workspace) -> bool:
     """Whether a workspace keeps nothing but its root."""
     store = workspace.store
-    left = [
-        path
-        for name in ("forks", "scratch", "indexes")
-        if (store.folder / name).is_dir()
-        for path in (store.folder / name).iterdir()
-    ]
+    left = [path for name in ("forks", "scratch", "indexes") for path in (store.folder / name).glob("*")]
     return store.states() == [store.root.commit] and left == []
 
 
 @pytest.mark.slow
 def test_equal_seeds_give_equal_patches_and_the_first_of_more(repo):
     with tts.Workspace(repo, agent="toy") as workspace:
-        six = tts.solve("Fix it.", FEW, backend=workspace, strategy=VOTE)
-        three = tts.solve("Fix it.", tts.Budget(samples=3), backend=workspace, strategy="best_of_n(n=3) | majority")
+        six, three = search(workspace, 6), search(workspace, 3)
         assert is_empty(workspace)
     with tts.Workspace(repo, agent="toy", jobs=1) as workspace:
-        again = tts.solve("Fix it.", FEW, backend=workspace, strategy=VOTE)
-        other = tts.solve("Fix it.", FEW, backend=workspace, strategy=VOTE, seed=1)
+        again, other = search(workspace, 6), search(workspace, 6, seed=1)
     assert patches(six) == patches(again) != patches(other)
     assert patches(six)[:3] == patches(three)
     assert six.reproducible
@@ -119,7 +121,7 @@ def test_each_edit_of_the_toy_is_equally_likely_and_half_of_its_runs_end_after_o
     assert len(possible) == len(set(possible)) == 3
     assert edits({"a.py": "x = 1  # + and\ny = '1 + 1'\n"}) == [Edit("a.py", 1, 4, "1", new) for new in GRAMMAR["1"]]
     with tts.Workspace(repo, agent="toy") as workspace:
-        found = tts.solve("Fix it.", tts.Budget(samples=60), backend=workspace, strategy="best_of_n(n=60) | majority")
+        found = search(workspace, 60)
     turns = [candidate.trajectory.full_text.count("write ") for candidate in found.candidates]
     # standard errors: sqrt(.25 / 60) = .065 of runs of one turn; sqrt(2/9 / 60) = .061 of first edits
     assert sum(one == 1 for one in turns) / 60 == pytest.approx(1 / 2, abs=0.2)
@@ -160,39 +162,21 @@ def priced(tmp_path_factory):
         yield workspace
 
 
-def check_program(workspace, ops, limits, seed):
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_OPS, min_size=1, max_size=6), _LIMITS, st.integers(0, 3))
+def test_no_budget_is_passed_and_every_state_is_freed(priced, ops, limits, seed):
     clock = time.perf_counter if "seconds" in limits else None
-    run = make_run(
-        "Fix it.",
-        tts.Budget(**limits),
-        WorkspaceProgram(ops=tuple(ops)),
-        workspace,
-        seed=seed,
-        task="patch",
-        clock=clock,
-    )
-    before = workspace.counters.generated_tokens
+    program = WorkspaceProgram(ops=tuple(ops))
+    run = make_run("Fix it.", tts.Budget(**limits), program, priced, seed=seed, task="patch", clock=clock)
+    before = priced.counters.generated_tokens
     end = solve_and_show(run)
     if end.search is not None:
         check_books(end.search)
         booked = [call.usage for call in end.search.account.ledger.calls]
         spent = sum(usage.generated_tokens + usage.cancelled_tokens for usage in booked)
-        assert spent == workspace.counters.generated_tokens - before
-    assert is_empty(workspace)
-
-
-@pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(_OPS, min_size=1, max_size=6), _LIMITS, st.integers(0, 3))
-def test_no_budget_is_passed_and_every_state_is_freed(priced, ops, limits, seed):
-    check_program(priced, ops, limits, seed)
-
-
-@pytest.mark.slow
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(_OPS, min_size=1, max_size=6), _LIMITS, st.integers(0, 3))
-def test_no_budget_is_passed_in_a_thousand_programs(priced, ops, limits, seed):
-    check_program(priced, ops, limits, seed)
+        assert spent == priced.counters.generated_tokens - before
+    assert is_empty(priced)
 
 
 @pytest.mark.slow
@@ -217,21 +201,13 @@ def test_strategies_stay_within_each_unit(priced, strategy):
 
 def solve_by(repo, agent: str, **limits) -> tts.Solution:
     with tts.Workspace(repo, agent=agent) as workspace:
-        found = tts.solve(
-            "Fix\nit.", tts.Budget(samples=2, **limits), backend=workspace, strategy="best_of_n(n=2) | majority"
-        )
+        found = search(workspace, task="Fix\nit.", **limits)
         assert is_empty(workspace)
     return found
 
 
 def test_a_program_gets_its_task_and_an_environment_of_its_own(repo, tmp_path, monkeypatch):
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GIT_DIR", "PYTHONPATH"):
-        monkeypatch.setenv(name, "planted")
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / ".netrc").write_text("planted")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = plant(monkeypatch, tmp_path, "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GIT_DIR", "PYTHONPATH")
     agent = script(
         tmp_path / "own",
         'env > seen.txt; ls -A "$HOME" >> seen.txt; cat "$TTS_PROMPT_FILE" - > task.txt; echo "seed $TTS_SEED"',
@@ -247,14 +223,14 @@ def test_a_program_gets_its_task_and_an_environment_of_its_own(repo, tmp_path, m
 
 
 def test_commits_of_an_agent_count_and_the_repository_stays(repo, tmp_path):
-    before = {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()}
+    before = snapshot(repo)
     who = "git -c user.name=a -c user.email=b"
     agent = script(
         tmp_path / "own",
         f"echo one > one; {who} add one; {who} commit -qm one; git checkout -qb side; git stash -u; echo two > two",
     )
     assert {"+one", "+two"} <= set(str(solve_by(repo, agent).answer).splitlines())
-    assert {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()} == before
+    assert snapshot(repo) == before
 
 
 def test_nothing_of_an_agent_outlives_it(repo, tmp_path):
@@ -364,13 +340,9 @@ def test_a_program_that_goes_on_is_searched_by_steps(repo, tmp_path):
             verifier=lambda _, text: len(text),
         )
         assert is_empty(workspace)
-    lines = [
-        line.removeprefix("+").split()
-        for line in str(found.answer).splitlines()
-        if line[:1] == "+" and line[1:2].isdigit()
-    ]
-    assert [line[0] for line in lines] == ["1", "2", "3"]
-    assert len({line[1] for line in lines}) == 3
+    lines = re.findall(r"^\+(\d) (.+)", str(found.answer), re.MULTILINE)
+    assert [turn for turn, _ in lines] == ["1", "2", "3"]
+    assert len({seed for _, seed in lines}) == 3
     assert found.candidates[0].trajectory.full_text.count("turn ") == 3
 
 
@@ -380,7 +352,7 @@ def test_patches_with_equal_changes_vote_together(repo, tmp_path):
         tmp_path / "own", "if [ $((TTS_SEED % 2)) = 0 ]; then printf 'a \\r\\n' > a; else printf 'a\\n' > a; fi"
     )
     with tts.Workspace(repo, agent=agent) as workspace:
-        found = tts.solve("Go.", tts.Budget(samples=6), backend=workspace, strategy=VOTE)
+        found = search(workspace, 6, task="Go.")
     assert len({candidate.answer for candidate in found.candidates}) == 2
     assert {candidate.answer_class for candidate in found.candidates} == {0}
     assert len({patch_key(str(candidate.answer)) for candidate in found.candidates}) == 1
@@ -397,30 +369,32 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_path, monkeypatch, moments):
+def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before, random_, mark, own = snapshot(repo), random.Random(46), f"86413.{os.getpid()}", str(tmp_path / "own")
     agent = script(
         tmp_path / "own", f"git stash -u; echo $TTS_SEED > a; setsid sleep {mark} & sleep 0.0$((TTS_SEED % 9))"
     )
-    for _ in range(moments):
-        process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), agent], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        for _ in range(random_.randint(1, 3)):
-            assert process.stdout.readline()
-        time.sleep(random_.random() / 5)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        assert snapshot(repo) == before
-        until = time.monotonic() + 30
-        # the processes above the agents have the agent's path in their arguments
-        while running(own) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert running(own) == []
-        assert running(f"sleep {mark}") == []
-    assert clean()
+    with StateStore(repo) as mine:
+        for _ in range(50):
+            process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), agent], stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            for _ in range(random_.randint(1, 3)):
+                assert process.stdout.readline()
+            time.sleep(random_.random() / 5)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+            assert snapshot(repo) == before
+            until = time.monotonic() + 30
+            # the processes above the agents have the agent's path in their arguments
+            while running(own) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert running(own) == []
+            assert running(f"sleep {mark}") == []
+        assert clean()
+        assert mine.fork(mine.root).path.is_dir()
+    assert clean() == []
     assert [path.name for path in (tmp_path / "cache" / "tts" / "workspaces").iterdir()] == ["lock"]
 
 
@@ -474,24 +448,19 @@ def test_no_exception_leaves_a_search_waiting(repo, tmp_path, monkeypatch, failu
         with monkeypatch.context() as patches:
             patches.setattr(owner, name, fail_later if name == "_row" else fail)
             with pytest.raises(tts.TTSError, match=type(failure).__name__):
-                tts.solve("x", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
+                search(workspace)
 
 
 @pytest.mark.slow
 def test_folders_nested_deeper_than_the_stack_end_a_row(repo, tmp_path):
     code = "import os\nopen('a', 'w').write('a')\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
-    agent = tmp_path / "deep"
-    agent.write_text(f"#!{sys.executable} -IS\n{code}\n")
-    agent.chmod(0o755)
+    agent = write_program(tmp_path / "deep", code, f"{sys.executable} -IS")
     assert "+a" in str(solve_by(repo, f"command:{agent}").answer)
 
 
 @pytest.mark.slow
 def test_an_agent_starts_in_the_folder_that_was_named(repo, tmp_path):
-    (repo / "pkgs" / "a").mkdir(parents=True)
-    (repo / "pkgs" / "a" / "m.py").write_text("x = 1\n")
-    git(repo, "add", ".")
-    git(repo, "commit", "--quiet", "-m", "package")
+    make_repository(repo, {"pkgs/a/m.py": "x = 1\n"})
     found = solve_by(repo / "pkgs" / "a", script(tmp_path / "own", "echo 'x = 2' > m.py; echo new > ../b"))
     assert "+++ b/pkgs/a/m.py" in str(found.answer)
     assert "+++ b/pkgs/b" in str(found.answer)

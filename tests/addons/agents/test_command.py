@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.addons.agents.agents import git, make_repository, script, snapshot
+from tests.addons.agents.agents import SOURCE, git, make_repository, script, snapshot
 from tts.cli.app import app
 from tts.solver.event_loop import Interrupted
 from tts.solver.solver import Solver
@@ -28,11 +28,7 @@ def tts(monkeypatch) -> Callable[..., Result]:
 
 @pytest.fixture
 def repo(tmp_path):
-    folder = make_repository(tmp_path / "repo")
-    (folder / "test_add.py").write_text(TEST)
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "-m", "tests")
-    return folder
+    return make_repository(tmp_path / "repo", {"add.py": SOURCE, "test_add.py": TEST})
 
 
 @pytest.mark.slow

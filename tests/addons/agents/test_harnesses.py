@@ -17,7 +17,7 @@ pytest.importorskip("jsonschema", reason="the extra serve is not installed")
 pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 import tts
-from tests.addons.agents.agents import make_repository
+from tests.addons.agents.agents import make_repository, plant
 from tests.addons.agents.models import Scripted, check_ledger
 from tts_addons.gateway.access import Keys
 
@@ -25,7 +25,7 @@ PROGRAMS = {"mini-swe-agent": "mini", "aider": "aider", "claude-code": "claude",
 TESTS = f"tests(command='{sys.executable} -B -c \"from add import add; assert add(2, 2) == 4\"')"
 MARK = "I change it."
 MEND, SPOIL, GO_ON = "sed -i s/-/+/ add.py", "sed -i s/-/*2+/ add.py", "echo 1 >> more"
-PLANTED = "planted-key"
+PLANTED = "planted"
 _TOOLS = {"mini-swe-agent": ("bash", "command"), "claude-code": ("Bash", "command"), "codex": ("exec_command", "cmd")}
 
 
@@ -104,7 +104,8 @@ def test_a_runaway_is_stopped_by_its_lease_within_one_call(harness, repo):
 
 @pytest.mark.slow
 def test_planted_keys_are_used_by_no_call(harness, repo, tmp_path, monkeypatch):
-    home, sent, client = tmp_path / "home", list[str](), Keys.client
+    keys = "OPENAI_API_KEY ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN WORKSPACE_KEY CODEX_API_KEY AIDER_OPENAI_API_KEY"
+    home, sent, client = plant(monkeypatch, tmp_path, *keys.split()), list[str](), Keys.client
     for name, text in {
         ".netrc": f"machine 127.0.0.1 login a password {PLANTED}\n",
         ".env": f"OPENAI_API_KEY={PLANTED}\n",
@@ -115,17 +116,6 @@ def test_planted_keys_are_used_by_no_call(harness, repo, tmp_path, monkeypatch):
     }.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in (
-        "OPENAI_API_KEY",
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_AUTH_TOKEN",
-        "WORKSPACE_KEY",
-        "CODEX_API_KEY",
-        "AIDER_OPENAI_API_KEY",
-    ):
-        monkeypatch.setenv(name, PLANTED)
     monkeypatch.setattr(
         Keys, "client", lambda keys, authorization: sent.append(authorization) or client(keys, authorization)
     )

@@ -17,13 +17,12 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 import tts
-from tests.addons.agents.agents import make_repository
+from tests.addons.agents.agents import make_repository, plant, search, write_program
 from tests.addons.agents.models import Scripted, check_ledger, talker
 from tests.support.guard import LIMIT_S
 from tests.support.yaml_bomb import BOMB
 from tts_addons.agents.door import ModelDoor
 
-VOTE = "best_of_n(n=3) | majority"
 GO_ON = "continue"
 MUCH = {"generated_tokens": 1000, "usd": 10**15, "flops": 10**9}
 
@@ -44,11 +43,9 @@ def run_away(prompt: str) -> str:
     return "echo 1 >> more"
 
 
-def solve(
-    repo: Path, model: Scripted, agent: str, limits: dict[str, float], *, strategy: str = VOTE, jobs: int = 4
-) -> tts.Solution:
+def solve(repo: Path, model: Scripted, agent: str, n: int = 3, *, jobs: int = 4, **limits: float) -> tts.Solution:
     with tts.Workspace(repo, agent=agent, model=model, jobs=jobs) as workspace:
-        return tts.solve("Fix it.", tts.Budget(**limits), backend=workspace, strategy=strategy)
+        return search(workspace, n, **limits)
 
 
 # Spend ----------------------------------------------------------------------------------------------------------------
@@ -58,7 +55,7 @@ def solve(
 @pytest.mark.parametrize("limits", [{}, {"usd": 0.01}, {"tokens": 300}, {"generated_tokens": 300}, {"flops": 10_000}])
 def test_the_ledger_is_what_the_model_counts(repo, tmp_path, limits):
     model = Scripted(mend)
-    found = solve(repo, model, talker(tmp_path), {"samples": 3, **limits})
+    found = solve(repo, model, talker(tmp_path), **limits)
     assert len(model.calls) == 6
     assert "+    return a + b" in str(found.answer)
     assert [one.trajectory.status for one in found.candidates] == ["finished"] * 3
@@ -72,16 +69,9 @@ def test_the_ledger_is_what_the_model_counts(repo, tmp_path, limits):
 def test_a_runaway_is_stopped_by_its_lease_within_one_call(repo, tmp_path, unit, limit, after):
     """An agent that goes on after a refusal is stopped at the next."""
     model = Scripted(run_away)
-    found = solve(repo, model, talker(tmp_path, after=after), {"samples": 3, unit: limit})
+    found = solve(repo, model, talker(tmp_path, after=after), **{unit: limit})
     check_ledger(found, model)
-    spent = found.usage
-    amount = {
-        "usd": spent.usd,
-        "flops": spent.flops,
-        "tokens": spent.tokens,
-        "generated_tokens": spent.generated_tokens,
-    }[unit]
-    assert limit / 2 < amount <= limit
+    assert limit / 2 < getattr(found.usage, unit) <= limit
     assert [one.trajectory.status for one in found.candidates] == ["truncated"] * 3
     assert all("+1" in str(one.answer).splitlines() for one in found.candidates)  # what it has counts
 
@@ -110,8 +100,7 @@ def test_a_deadline_ends_calls_under_way(repo, tmp_path):
         raise AssertionError
 
     with tts.Workspace(repo, agent=talker(tmp_path), model=wait) as workspace:
-        limits = {"samples": 2, "seconds": 1.5, "generated_tokens": 500}
-        found = tts.solve("Fix it.", tts.Budget(**limits), backend=workspace, strategy="best_of_n(n=2) | majority")
+        found = search(workspace, seconds=1.5, generated_tokens=500)
     assert found.stopped_by == "budget: seconds"
     assert found.usage.estimated
     assert found.usage.generated_tokens + found.usage.cancelled_tokens <= 500
@@ -137,20 +126,13 @@ class Watched:
 @pytest.mark.slow
 def test_a_lease_is_what_is_left_divided_by_the_rows_still_to_run(repo, tmp_path, monkeypatch):
     watched, model = Watched(monkeypatch), Scripted(mend)
-    solve(
-        repo,
-        model,
-        talker(tmp_path),
-        {"samples": 4, "generated_tokens": 400},
-        strategy="best_of_n(n=4) | majority",
-        jobs=2,
-    )
+    solve(repo, model, talker(tmp_path), 4, jobs=2, generated_tokens=400)
     assert [one["generated_tokens"] for one in watched.lent] == [100, 100, 190, 190]  # a row takes 10 tokens
     watched.lent.clear()
-    solve(repo, Scripted(mend), talker(tmp_path), {"samples": 3}, jobs=1)
+    solve(repo, Scripted(mend), talker(tmp_path), jobs=1)
     assert len(watched.lent) == 3
     watched.lent.clear()
-    solve(repo, model, talker(tmp_path), {"samples": 3, "usd": 0.03}, jobs=1)
+    solve(repo, model, talker(tmp_path), jobs=1, usd=0.03)
     left, expected = 3 * 10**13, list[int]()
     for rows in (3, 2, 1):
         expected.append(left // rows)
@@ -163,7 +145,7 @@ def test_leases_do_not_depend_on_who_ends_first(repo, tmp_path, monkeypatch):
     watched, lent = Watched(monkeypatch), list[list[dict[str, int]]]()
     for which in (0, 1):
         slow = f"__import__('time').sleep(0.3 * (int(os.environ['TTS_SEED']) % 2 == {which})) or {{}}"
-        found = solve(repo, Scripted(mend), talker(tmp_path, more=slow), {"samples": 3, "usd": 0.02}, jobs=2)
+        found = solve(repo, Scripted(mend), talker(tmp_path, more=slow), jobs=2, usd=0.02)
         lent.append(watched.lent[:])
         watched.lent.clear()
         assert found.usage.usd == pytest.approx(0.00039)
@@ -173,7 +155,8 @@ def test_leases_do_not_depend_on_who_ends_first(repo, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_without_a_number_of_rows_they_run_until_the_money_does_not_pay_one_more(repo, tmp_path):
     model = Scripted(mend)
-    found = solve(repo, model, talker(tmp_path), {"usd": 0.001}, strategy="best_of_n | majority")
+    with tts.Workspace(repo, agent=talker(tmp_path), model=model) as workspace:
+        found = tts.solve("Fix it.", {"usd": 0.001}, backend=workspace, strategy="best_of_n | majority")
     assert len(found.candidates) == 7  # of 0.00013 each
     assert found.stopped_by == "budget: usd"
     check_ledger(found, model)
@@ -240,7 +223,7 @@ def test_a_row_cannot_use_the_key_of_a_row_before(repo, tmp_path):
     path = Path(agent.removeprefix("command:"))
     path.write_text(path.read_text().replace('os.environ["OPENAI_API_KEY"]', f"open({str(kept)!r}).read().split()[0]"))
     model = Scripted(lambda _: "done")
-    found = solve(repo, model, agent, {"samples": 2}, strategy="best_of_n(n=2) | majority", jobs=1)
+    found = solve(repo, model, agent, 2, jobs=1)
     assert len(set(kept.read_text().split())) == 2
     assert len(model.calls) == 1
     assert found.usage.generated_tokens == 1
@@ -250,12 +233,7 @@ def test_a_call_is_refused_once_the_lease_is_used_up_and_a_second_one_stops_the_
     stopped, lease = threading.Event(), door.lend({"generated_tokens": 4}, 1)
     lease.stop = stopped.set
     assert not lease.is_used_up
-    assert ask(lease).json()["choices"][0] | {"message": None} == {
-        "index": 0,
-        "message": None,
-        "finish_reason": "stop",
-        "logprobs": None,
-    }
+    assert ask(lease).json()["choices"][0]["finish_reason"] == "stop"
     cut = ask(lease)
     assert cut.json()["choices"][0]["finish_reason"] == "length"
     assert cut.json()["usage"]["completion_tokens"] == 1
@@ -313,7 +291,7 @@ def test_a_closed_workspace_serves_no_more(repo, tmp_path):
     before = threading.active_count()
     with tts.Workspace(repo, agent=talker(tmp_path), model=Scripted(mend)) as workspace:
         assert threading.active_count() == before  # it begins with the first row
-        tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, strategy="single")
+        search(workspace, 1)
         assert "tts-leases" in {thread.name for thread in threading.enumerate()}
     assert "tts-leases" not in {thread.name for thread in threading.enumerate()}
 
@@ -321,7 +299,7 @@ def test_a_closed_workspace_serves_no_more(repo, tmp_path):
 @pytest.mark.slow
 def test_the_gateway_of_a_forgotten_workspace_ends(repo, tmp_path):
     workspace = tts.Workspace(repo, agent=talker(tmp_path), model=Scripted(mend))
-    tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, strategy="single")
+    search(workspace, 1)
     (thread,) = (one for one in threading.enumerate() if one.name == "tts-leases")
     del workspace
     gc.collect()
@@ -333,16 +311,10 @@ def test_the_gateway_of_a_forgotten_workspace_ends(repo, tmp_path):
 
 
 def test_keys_of_the_user_reach_no_agent(repo, tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / ".netrc").write_text("planted")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "planted")
+    plant(monkeypatch, tmp_path, "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "HTTPS_PROXY")
     seen = tmp_path / "seen"
     more = f"open({str(seen)!r}, 'w').write(json.dumps([dict(os.environ), os.listdir(os.environ['HOME'])])) and {{}}"
-    solve(repo, Scripted(mend), talker(tmp_path, more=more), {"samples": 1}, strategy="single")
+    solve(repo, Scripted(mend), talker(tmp_path, more=more), 1)
     environment, files = json.loads(seen.read_text())
     assert files == []
     assert "planted" not in str(environment)
@@ -371,17 +343,15 @@ def test_a_record_of_ones_own_is_a_harness(repo, tmp_path):
     text = text.replace('open(os.environ["TTS_PROMPT_FILE"])', "open(sys.argv[1].removeprefix('--file='))")
     path.write_text(text.replace('os.environ["TTS_MODEL"]', 'open(os.environ["HOME"] + "/.mine/rc").read()'))
     model = Scripted(mend)
-    found = solve(repo, model, record(tmp_path, OWN.format(program=path)), {"samples": 3})
+    found = solve(repo, model, record(tmp_path, OWN.format(program=path)))
     assert "+    return a + b" in str(found.answer)
     check_ledger(found, model)
 
 
 def test_a_harness_that_ignores_the_url_is_named_in_one_line(repo, tmp_path):
-    program = tmp_path / "own"
-    program.write_text("#!/bin/sh\necho a > a\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "own", "echo a > a")
     with pytest.raises(tts.EngineError, match=r"AgentCalls:.*call"):
-        solve(repo, Scripted(mend), record(tmp_path, OWN.format(program=program)), {"samples": 2})
+        solve(repo, Scripted(mend), record(tmp_path, OWN.format(program=program)))
 
 
 TRUSTED = """name: mine
@@ -400,12 +370,10 @@ def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(
     """
     monkeypatch.setenv("OWN_KEY", "own")
     monkeypatch.setenv("OPENAI_API_KEY", "planted")
-    program = tmp_path / "own"
     report = json.dumps({"said": "I did", "usage": {"output": int(told)}}) if told.isdecimal() else "nothing"
-    program.write_text(f"#!/bin/sh\necho $OWN_KEY$OPENAI_API_KEY > a\necho '{report}'\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "own", f"echo $OWN_KEY$OPENAI_API_KEY > a\necho '{report}'")
     with tts.Workspace(repo, agent=record(tmp_path, TRUSTED.format(program=program))) as workspace:
-        found = tts.solve("Fix it.", tts.Budget(samples=1, tokens=50), backend=workspace, strategy="single")
+        found = search(workspace, 1, tokens=50)
     assert found.usage.generated_tokens == tokens
     assert found.usage.estimated
     assert "+own" in str(found.answer).splitlines()
@@ -442,14 +410,14 @@ def test_a_wrong_record_is_refused_in_one_line(repo, tmp_path, text, line):
 def test_what_does_not_fit_together_is_refused_before_anything_runs(repo, tmp_path):
     program = talker(tmp_path).removeprefix("command:")
     mine = record(tmp_path, OWN.format(program=program))
-    with pytest.raises(tts.ConfigError, match=r"agent.*'mine',.*calls.*there"):
-        tts.Workspace(repo, agent=mine)
-    with pytest.raises(tts.ConfigError, match="agent 'toy'"):
-        tts.Workspace(repo, agent="toy", model="pocket")
-    with pytest.raises(tts.ConfigError, match="did you mean pocket"):
-        tts.Workspace(repo, agent=mine, model="pockt")
-    with pytest.raises(tts.ConfigError, match=r"none\.yaml: .*cannot be read"):
-        tts.Workspace(repo, agent="none.yaml", model="pocket")
+    for agent, model, line in (
+        (mine, None, r"agent.*'mine',.*calls.*there"),
+        ("toy", "pocket", "agent 'toy'"),
+        (mine, "pockt", "did you mean pocket"),
+        ("none.yaml", "pocket", r"none\.yaml: .*cannot be read"),
+    ):
+        with pytest.raises(tts.ConfigError, match=line):
+            tts.Workspace(repo, agent=agent, model=model)
     with (
         tts.Workspace(repo, agent=mine, model=Scripted(mend, usd=False)) as workspace,
         pytest.raises(tts.ConfigError, match="usd"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tts
-from tests.addons.agents.agents import git, running, script, snapshot
+from tests.addons.agents.agents import commit, make_repository, running, script, search, snapshot
 from tts.tasks.patch import PatchTask
 from tts_addons.agents.patch_tests import PatchTests, judge_results
 from tts_addons.agents.suites import Result, is_protected, split_command
@@ -31,22 +31,13 @@ QUIET = "tests(command='pytest -q')"
 
 @pytest.fixture
 def repo(tmp_path):
-    folder = tmp_path / "repo"
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    git(folder, "init", "--quiet", ".")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "-m", "first")
-    return folder
+    return make_repository(tmp_path / "repo", FILES)
 
 
 def score_of(repo: Path, tmp_path: Path, commands: str, verifier: str = QUIET) -> float:
     """Return the score of the patch that a shell script makes."""
-    agent = script(tmp_path / "own", commands)
-    budget = tts.Budget(samples=1)
-    with tts.Workspace(repo, agent=agent) as workspace:
-        found = tts.solve("Fix it.", budget, backend=workspace, verifier=verifier, strategy="best_of_n(n=1) | best")
+    with tts.Workspace(repo, agent=script(tmp_path / "own", commands)) as workspace:
+        found = search(workspace, 1, "best", verifier=verifier)
         assert workspace.store.states() == [workspace.store.root.commit]
         assert list((workspace.store.folder / "forks").iterdir()) == []
     return found.candidates[0].scores["main"]
@@ -202,9 +193,7 @@ def test_a_patch_reaches_only_the_fork(repo, path):
 def test_what_cannot_be_tested_is_refused_before_the_search(repo, tmp_path):
     def refuse(verifier: str, line: str, folder: Path = repo) -> None:
         with tts.Workspace(folder, agent="toy") as workspace, pytest.raises(tts.ConfigError, match=line):
-            tts.solve(
-                "Fix it.", tts.Budget(samples=1), backend=workspace, verifier=verifier, strategy="best_of_n(n=1) | best"
-            )
+            search(workspace, 1, "best", verifier=verifier)
 
     refuse("tests(command='')", "command")
     refuse("tests(command='\"')", "command")
@@ -215,7 +204,7 @@ def test_what_cannot_be_tested_is_refused_before_the_search(repo, tmp_path):
     (repo / "pytest.ini").write_text(f"[pytest]\npythonpath = {tmp_path}/installed\n")
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed" / "add.py").write_text(FILES["add.py"])
-    git(repo, "commit", "--quiet", "-a", "-m", "second")
+    commit(repo)
     refuse(QUIET, "imports the module 'add' from")
     with pytest.raises(tts.ConfigError, match="'toy' does not have"):
         tts.solve("3 + 4", 100, model="toy", verifier=QUIET, strategy="best_of_n(n=1) | best")
@@ -285,10 +274,7 @@ def replace_files(repo: Path, **texts: str) -> None:
     """Commit other files in place of those of the repository."""
     for name in ("add.py", "tests/test_add.py", "pytest.ini"):
         (repo / name).unlink()
-    for name, text in texts.items():
-        (repo / name.replace("_py", ".py")).write_text(text)
-    git(repo, "add", "-A")
-    git(repo, "commit", "--quiet", "-m", "others")
+    make_repository(repo, {name.replace("_py", ".py"): text for name, text in texts.items()})
 
 
 @pytest.mark.parametrize(
@@ -314,7 +300,7 @@ def test_a_suite_that_cannot_be_collected_is_refused_before_an_agent_starts(repo
     verifier = PatchTests(command=command)
     agent = script(tmp_path / "own", f"touch {mark}")
     with tts.Workspace(repo, agent=agent) as workspace, pytest.raises(tts.ConfigError, match=line):
-        tts.solve("x", tts.Budget(samples=1), backend=workspace, verifier=verifier, strategy="best_of_n(n=1) | best")
+        search(workspace, 1, "best", verifier=verifier)
     assert not mark.exists()
 
 
@@ -352,10 +338,9 @@ def test_a_program_that_kills_its_supervisor_scores_zero_and_is_ended(repo, tmp_
 @pytest.mark.slow
 def test_a_patch_that_fails_is_refused_unless_forced(repo, tmp_path):
     agent = script(tmp_path / "own", "rm tests/test_add.py")
-    budget = tts.Budget(samples=1)
-    for strategy in ("best_of_n(n=1) | best", "best_of_n(n=1) | majority"):
+    for selection in ("best", "majority"):
         with tts.Workspace(repo, agent=agent) as workspace:
-            found = tts.solve("x", budget, backend=workspace, verifier=QUIET, strategy=strategy)
+            found = search(workspace, 1, selection, verifier=QUIET)
         warnings = " ".join(found.warnings)
         assert "no candidate passes the tests" in warnings
         assert "tests/test_add.py" in warnings
@@ -370,9 +355,7 @@ def test_a_patch_that_fails_is_refused_unless_forced(repo, tmp_path):
 def test_a_patch_that_passes_is_applied_and_one_beside_it_is_not(repo, tmp_path):
     agent = script(tmp_path / "own", MEND)
     with tts.Workspace(repo, agent=agent) as workspace:
-        found = tts.solve(
-            "x", tts.Budget(samples=1), backend=workspace, verifier=QUIET, strategy="best_of_n(n=1) | best"
-        )
+        found = search(workspace, 1, "best", verifier=QUIET)
     assert found.warnings == ()
     found.apply()
     assert "a + b" in (repo / "add.py").read_text()
@@ -383,21 +366,15 @@ def test_what_the_tests_write_themselves_is_no_part_of_a_patch(repo, tmp_path):
     build = "sh -c 'mkdir -p out; date +%N > out/app.bin; date +%N > app.bin; exit 1'"
     agent = script(tmp_path / "own", f"{MEND}; {build}; true")
     with tts.Workspace(repo, agent=agent) as workspace:
-        verifier = PatchTests(command=build)
-        found = tts.solve(
-            "x", tts.Budget(samples=2), backend=workspace, verifier=verifier, strategy="best_of_n(n=2) | best"
-        )
+        found = search(workspace, 2, "best", verifier=PatchTests(command=build))
     assert {candidate.answer_class for candidate in found.candidates} == {0}
     assert "app.bin" not in str(found.answer)
 
 
 @pytest.mark.slow
 def test_tests_start_in_the_folder_that_was_named(repo, tmp_path):
-    (repo / "tests" / "test_other.py").write_text("import nope_missing\n")
-    (repo / "pkg").mkdir()
-    (repo / "pkg" / "m.py").write_text("x = 1\n")
-    (repo / "pkg" / "test_m.py").write_text("import m\n\ndef test_m():\n    assert m.x == 2\n")
-    git(repo, "add", ".")
-    git(repo, "commit", "--quiet", "-m", "package")
+    test = "import m\n\ndef test_m():\n    assert m.x == 2\n"
+    files = {"tests/test_other.py": "import nope_missing\n", "pkg/m.py": "x = 1\n", "pkg/test_m.py": test}
+    make_repository(repo, files)
     for commands, score in (("echo x = 2 > m.py", 1), ("cd ..; rm -r pkg", 0), ("cd ..; rm -r pkg; ln -s / pkg", 0)):
         assert score_of(repo / "pkg", tmp_path, commands) == score

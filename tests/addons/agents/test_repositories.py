@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tts
-from tests.addons.agents.agents import git, make_repository
+from tests.addons.agents.agents import SOURCE, commit, git, make_repository, search
 from tests.support.yaml_bomb import BOMB
 from tts._common.scopes import allow_commands
 from tts.cli.app import app
@@ -54,32 +54,23 @@ def data(tmp_path) -> Path:
 @pytest.mark.slow
 def test_each_prompt_is_solved_in_its_own_repository(data):
     with Repositories(data, agent="toy") as backend:
-        found = [
-            tts.solve(
-                f"Fix {name}.py", tts.Budget(samples=3), backend=backend, verifier="tests", strategy="best_of_n | best"
-            )
-            for name in ("add", "times")
-        ]
+        found = [search(backend, 3, "best", f"Fix {name}.py", verifier="tests") for name in ("add", "times")]
         assert "+    return a + b" in (found[0].answer or "")
         assert [one.candidates[0].scores["main"] for one in found] == [1.0, 0.0]  # no edit of the toy writes *
         with pytest.raises(ConfigError, match="task"):
-            tts.solve("Fix it.", tts.Budget(samples=1), backend=backend)
+            search(backend)
 
 
 @pytest.mark.slow
 def test_a_repository_with_git_is_taken_at_its_revision(tmp_path):
     folder = add_task(tmp_path / "data", "add", more="revision: v1\nrepo: clone\n")
-    make_repository(folder / "clone")
-    (folder / "clone" / "test_add.py").write_text("from add import add\n\ndef test_add():\n    assert add(2, 3) == 5\n")
-    git(folder / "clone", "add", ".")
-    git(folder / "clone", "commit", "--quiet", "-m", "tests")
-    git(folder / "clone", "tag", "v1")
-    (folder / "clone" / "add.py").unlink()
-    git(folder / "clone", "commit", "--quiet", "-a", "-m", "gone")
+    test = "from add import add\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+    clone = make_repository(folder / "clone", {"add.py": SOURCE, "test_add.py": test})
+    git(clone, "tag", "v1")
+    (clone / "add.py").unlink()
+    commit(clone)
     with Repositories(tmp_path / "data", agent="toy") as backend:
-        found = tts.solve(
-            "Fix add.py", tts.Budget(samples=4), backend=backend, verifier="tests", strategy="best_of_n | best"
-        )
+        found = search(backend, 4, "best", "Fix add.py", verifier="tests")
     assert "add.py" in (found.answer or "")
 
 
@@ -109,9 +100,7 @@ def test_a_patch_is_right_if_hidden_tests_pass_too(data):
         problem, _ = datasets.load(str(data))
     task = tts.tasks.get(problem.task)
     with Repositories(data, agent="toy") as backend:
-        found = tts.solve(
-            "Fix add.py", tts.Budget(samples=3), backend=backend, verifier="tests", strategy="best_of_n | best"
-        )
+        found = search(backend, 3, "best", "Fix add.py", verifier="tests")
     assert found.candidates[0].scores["main"] == 1.0
     assert task.decide(found.answer, problem.answer) is None
     with allow_commands():

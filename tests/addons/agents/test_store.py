@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import random  # noqa: TID251 - moments at which processes are killed
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.addons.agents.agents import git, snapshot
+from tests.addons.agents.agents import commit, git, make_repository, snapshot, write_program
 from tts.errors import ConfigError, EngineError
 from tts.tasks.patch import patch_key
 from tts_addons.agents import store as store_module
 from tts_addons.agents.git import run_git
-from tts_addons.agents.store import StateStore, clean, remove
+from tts_addons.agents.store import StateStore, remove
 
 HOOKS = ("post-checkout", "pre-commit", "post-commit", "reference-transaction", "post-index-change")
 
@@ -28,22 +24,15 @@ HOOKS = ("post-checkout", "pre-commit", "post-commit", "reference-transaction", 
 def repo(tmp_path):
     """A repository with branches, a stash, an untracked file, and hooks that would leave a mark."""
     repo = tmp_path / "repo"
-    (repo / "src").mkdir(parents=True)
-    git(repo, "init", "--quiet", ".")
-    (repo / ".gitignore").write_text("*.log\n")
-    (repo / "src" / "add.py").write_text("def add(a, b):\n    return a - b\n")
+    make_repository(repo, {".gitignore": "*.log\n", "src/add.py": "def add(a, b):\n    return a - b\n"})
     (repo / "data.bin").write_bytes(bytes(range(256)))
-    git(repo, "add", ".")
-    git(repo, "commit", "--quiet", "-m", "first")
+    commit(repo)
     git(repo, "branch", "other")
     (repo / "src" / "add.py").write_text("stash me\n")
     git(repo, "stash")
     (repo / "notes.txt").write_text("untracked\n")
     for name in HOOKS:
-        hook = repo / ".git" / "hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook_ran\n")
-        hook.chmod(0o755)
+        write_program(repo / ".git" / "hooks" / name, f"touch {tmp_path}/hook_ran")
     return repo
 
 
@@ -82,8 +71,7 @@ def test_a_state_is_forked_any_number_of_times_and_forks_do_not_meet(repo, folde
             assert (fork.path / "a").read_text() == "a"
             (fork.path / "b").write_text(str(number))
             git(fork.path, "checkout", "--quiet", "-b", "mine")
-            git(fork.path, "add", ".")
-            git(fork.path, "commit", "--quiet", "-m", "mine")
+            commit(fork.path)
             git(fork.path, "config", "core.hooksPath", "/nowhere")
         states = [store.commit(fork) for fork in forks]
         assert len({state.commit for state in states}) == 3
@@ -108,17 +96,11 @@ def test_no_object_of_the_repository_is_copied(repo, folder):
         fork = store.fork(store.root)
         (fork.path / "a").write_text("a")
         store.commit(fork)
-        mine = [
-            path
-            for path in (store.folder / "states.git" / "objects").rglob("*")
-            if path.is_file() and path.parent.name != "info"
-        ]
-        assert len(mine) == 3  # one file, one tree, one commit
-        assert not [
-            path
-            for path in (fork.path / ".git" / "objects").rglob("*")
-            if path.is_file() and path.parent.name != "info"
-        ]
+        mine, its = (
+            [one for one in (git_folder / "objects").rglob("*") if one.is_file() and one.parent.name != "info"]
+            for git_folder in (store.folder / "states.git", fork.path / ".git")
+        )
+        assert (len(mine), its) == (3, [])  # one file, one tree, one commit
 
 
 def test_what_is_released_is_gone(repo, folder):
@@ -201,11 +183,7 @@ def test_settings_of_a_fork_do_not_run(repo, folder):
 def test_a_fork_that_is_no_state_is_refused(repo, folder):
     with StateStore(repo, folder=folder) as store:
         nested = store.fork(store.root)
-        (nested.path / "sub").mkdir()
-        git(nested.path / "sub", "init", "--quiet", ".")
-        (nested.path / "sub" / "a").write_text("a")
-        git(nested.path / "sub", "add", ".")
-        git(nested.path / "sub", "commit", "--quiet", "-m", "nested")
+        make_repository(nested.path / "sub")
         with pytest.raises(EngineError, match="another repository in 'sub'"):
             store.commit(nested)
         gone = store.fork(store.root)
@@ -264,8 +242,7 @@ def bad_submodule(repo: Path) -> Path:
 def bad_pointer(repo: Path) -> Path:
     (repo / "src" / ".gitattributes").write_text("*.bin filter=lfs\n")
     (repo / "src" / "big.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    git(repo, "add", "src")
-    git(repo, "commit", "--quiet", "-m", "pointer")
+    commit(repo)
     return repo
 
 
@@ -274,15 +251,11 @@ def bad_empty(repo: Path) -> Path:
     return repo.parent / "empty"
 
 
-def bad_file(repo: Path) -> Path:
-    return repo / "notes.txt"
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (bad_bare, "a bare repository"), (bad_shallow, "a shallow clone"), (bad_submodule, "submodule 'sub'"),
-        (bad_pointer, "Git LFS pointer 'src/big.bin'"), (bad_empty, "must be a commit"), (bad_file, "must be a folder"),
+        (bad_bare, "a bare repository"), (bad_shallow, "a shallow clone"), (bad_empty, "must be a commit"),
+        (bad_pointer, "Git LFS pointer 'src/big.bin'"), (lambda repo: repo / "notes.txt", "must be a folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_forked_is_refused_in_one_line(repo, folder, make, words):
@@ -342,47 +315,6 @@ def test_random_histories_reach_the_files_that_were_written(repo, folder, histor
     assert snapshot(repo) == before
 
 
-ENDLESS = """
-import sys
-from pathlib import Path
-from tts_addons.agents.store import StateStore
-while True:
-    with StateStore(sys.argv[1], folder=Path(sys.argv[2])) as store:
-        state = store.root
-        for number in range(5):
-            fork = store.fork(state)
-            (fork.path / "a").write_text(str(number))
-            state = store.commit(fork)
-            store.patch(state)
-            print(number, flush=True)
-            if number % 2:
-                store.release(fork)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_killed_process_leaves_the_repository_as_it_was_and_clean_frees_all(repo, folder, moments):
-    before, random_ = snapshot(repo), random.Random(46)
-    with StateStore(repo, folder=folder) as mine:
-        for _ in range(moments):
-            process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), str(folder)], stdout=subprocess.PIPE)
-            assert process.stdout is not None
-            for _ in range(random_.randint(1, 6)):
-                assert process.stdout.readline()
-            time.sleep(random_.random() / 20)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            process.stdout.close()
-            assert snapshot(repo) == before
-        assert clean(folder)
-        assert list(folder.glob("run-*")) == [mine.folder]
-        assert mine.fork(mine.root).path.is_dir()
-    assert list(folder.iterdir()) == [folder / "lock"]
-    assert clean(folder) == []
-    assert not (repo.parent / "hook_ran").exists()
-
-
 def test_a_plain_folder_that_has_the_stores_is_refused(tmp_path):
     (tmp_path / "home" / "project").mkdir(parents=True)
     (tmp_path / "home" / "project" / "a.txt").write_text("one\n")
@@ -399,12 +331,9 @@ def test_a_plain_folder_that_has_the_stores_is_refused(tmp_path):
 
 def plant_commands(repo: Path, mark: Path) -> None:
     """Write every kind of setting that names a program into a repository, each of which would leave a mark."""
-    program = repo.parent / "program"
-    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
-    program.chmod(0o755)
+    program = write_program(repo.parent / "program", f"touch {mark}\ncat")
     (repo / ".gitattributes").write_text("*.py filter=x diff=x merge=x\n*.bin filter=y\n")
-    git(repo, "add", ".")
-    git(repo, "commit", "--quiet", "-m", "attributes")
+    commit(repo)
     included = repo.parent / "included"
     included.write_text(f'[filter "y"]\n\tclean = {program}\n\tsmudge = {program}\n\trequired = true\n')
     names = (
@@ -453,9 +382,8 @@ def test_no_setting_of_a_repository_runs_a_command(repo, folder, tmp_path, monke
 
 
 def test_a_submodule_runs_nothing_before_it_is_refused(repo, folder, tmp_path):
-    mark, program = tmp_path / "command_ran", tmp_path / "program"
-    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
-    program.chmod(0o755)
+    mark = tmp_path / "command_ran"
+    program = write_program(tmp_path / "program", f"touch {mark}\ncat")
     bad_submodule(repo)
     (repo / "sub" / ".gitattributes").write_text("* filter=x\n")
     git(repo / "sub", "config", "filter.x.clean", str(program))
@@ -471,14 +399,11 @@ def test_a_submodule_runs_nothing_before_it_is_refused(repo, folder, tmp_path):
 @pytest.mark.parametrize("settings", [("eol", "crlf"), ("autocrlf", "true"), ("autocrlf", "input")])
 @pytest.mark.parametrize("attributes", ["*.txt text eol=crlf\n", "* text=auto\n", "*.txt -text\n", ""])
 def test_line_ends_reach_the_folder_as_they_were(tmp_path, folder, settings, attributes):
-    repo = tmp_path / "ends"
-    repo.mkdir()
-    git(repo, "init", "--quiet", ".")
+    repo = make_repository(tmp_path / "ends")
     git(repo, "config", f"core.{settings[0]}", settings[1])
     (repo / ".gitattributes").write_text(attributes)
     (repo / "a.txt").write_bytes(b"one\ntwo\n")
-    git(repo, "add", ".")
-    git(repo, "commit", "--quiet", "-m", "first")
+    commit(repo)
     (repo / "a.txt").unlink()
     git(repo, "checkout", "--", "a.txt")
     end = b"\r\n" if b"\r" in (repo / "a.txt").read_bytes() else b"\n"
@@ -552,10 +477,7 @@ def test_changed_files_are_bounded_by_their_bytes_and_their_number(repo, folder,
 
 def test_a_call_of_git_has_a_deadline(repo, monkeypatch):
     monkeypatch.setattr("tts_addons.agents.git.SECONDS", 0.2)
-    program = repo.parent / "bin" / "git"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
+    program = write_program(repo.parent / "bin" / "git", "exec sleep 60")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     with pytest.raises(EngineError, match="took more than"):
         run_git("status", folder=repo)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tts
-from tests.addons.agents.agents import SOURCE, git, make_repository, snapshot
+from tests.addons.agents.agents import SOURCE, git, make_repository, search, snapshot
 from tts.errors import ConfigError
 from tts_addons.agents.store import StateStore
 
@@ -47,17 +47,16 @@ def refuse(store: StateStore, patch: str, user: Path, line: str) -> None:
 
 def test_a_patch_is_refused_where_head_or_a_touched_file_has_changed(user, store):
     patch = patch_of(store, add=FIXED, new="1\n")
-    (user / "add.py").write_text(f"{SOURCE}# more\n")
-    refuse(store, patch, user, "'add.py' in .* has changed since the start")
-    (user / "add.py").unlink()
-    refuse(store, patch, user, "'add.py' in .* has changed since the start")
-    (user / "add.py").write_text(SOURCE)
-    (user / "add.py").chmod(0o755)
-    refuse(store, patch, user, "'add.py' in .* has changed since the start")
-    (user / "add.py").chmod(0o644)
-    (user / "new.py").write_text("in the way")
-    refuse(store, patch, user, "'new.py' in .* has changed since the start")
-    (user / "new.py").unlink()
+    path, new = user / "add.py", user / "new.py"
+    for change, name, undo in (
+        (lambda: path.write_text(f"{SOURCE}# more\n"), "add", lambda: path.write_text(SOURCE)),
+        (path.unlink, "add", lambda: path.write_text(SOURCE)),
+        (lambda: path.chmod(0o755), "add", lambda: path.chmod(0o644)),
+        (lambda: new.write_text("in the way"), "new", new.unlink),
+    ):
+        change()
+        refuse(store, patch, user, f"'{name}.py' in .* has changed since the start")
+        undo()
     git(user, "commit", "--quiet", "--allow-empty", "-m", "next")
     refuse(store, patch, user, "HEAD of .* has changed")
 
@@ -92,11 +91,9 @@ def test_changes_that_belong_to_the_root_are_no_later_ones(user, tmp_path):
     assert (user / "add.py").read_text() == f"{FIXED}# mine\n"
 
 
-@pytest.mark.parametrize(
-    ("patch", "line"), [("no patch", "not applied: git apply failed"), ("", "not applied: git apply failed")]
-)
-def test_what_is_no_patch_is_refused(user, store, patch, line):
-    refuse(store, patch, user, line)
+@pytest.mark.parametrize("patch", ["no patch", ""])
+def test_what_is_no_patch_is_refused(user, store, patch):
+    refuse(store, patch, user, "not applied: git apply failed")
 
 
 def test_a_patch_never_leaves_the_folder(user, store):
@@ -121,9 +118,7 @@ def test_a_solution_applies_its_patch_after_the_workspace_was_closed(tmp_path):
     folder.mkdir()
     (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
     with tts.Workspace(folder, agent="toy") as workspace:
-        solution = tts.solve(
-            "Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority"
-        )
+        solution = search(workspace)
     assert solution.patch == solution.answer
     assert solution.patch is not None
     solution.apply()
@@ -137,10 +132,8 @@ def test_a_solution_without_a_patch_has_none_to_apply(tmp_path):
     assert other.patch is None
     with pytest.raises(ConfigError, match="is no patch"):
         other.apply()
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "add.py").write_text("name\n")
-    with tts.Workspace(tmp_path / "empty", agent="toy") as workspace:
-        none = tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, strategy="best_of_n(n=1) | majority")
+    with tts.Workspace(make_repository(tmp_path / "empty", {"add.py": "name\n"}), agent="toy") as workspace:
+        none = search(workspace, 1)
     assert none.patch is None
     with pytest.raises(ConfigError, match="no patch to apply"):
         none.apply()
