@@ -39,7 +39,11 @@ class Law:
     ):
         self.reply, self.odds = reply, odds
         self.shown: list[tuple[str, ...]] = []
-        self.noted: dict[str, tuple[int, int]] = {}
+        self.told: dict[str, tuple[int, int]] = {}
+
+    @property
+    def noted(self) -> dict[str, tuple[int, int]]:
+        return {what: counts for what, counts in self.told.items() if counts[0]}
 
     def count(self, prompt: Prompt) -> int:
         return sum(len(turn.content.split()) for turn in prompt if not isinstance(turn, str))
@@ -60,8 +64,8 @@ class Law:
         assert over > 0
 
     def note_unread(self, what: str, number: int, of: int) -> None:
-        if number:
-            self.noted[what] = (number, of)
+        before = self.told.get(what, (0, 0))
+        self.told[what] = (before[0] + number, before[1] + of)
 
 
 def test_the_score_is_the_mean_probability_of_yes_over_the_reasons() -> None:

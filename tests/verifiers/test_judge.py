@@ -15,7 +15,7 @@ import pytest
 
 import tts
 from tests.verifiers.paths import PROBLEM, path, wholes
-from tts.backends.base import Sampling
+from tests.verifiers.test_genrm import Law
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
@@ -25,31 +25,17 @@ from tts.verifiers.judge import Judge
 CUT = '{"reason": "the second step", "sco'
 
 
-class Replies:
+class Replies(Law):
     """Calls whose model replies with given texts, or by a function of the prompt's text."""
 
     def __init__(self, say: Sequence[str] | Callable[[str], str]) -> None:
         texts = itertools.cycle(() if callable(say) else say)
-        self.say = say if callable(say) else (lambda prompt: next(texts))
-        self.noted: dict[str, tuple[int, int]] = {}
+        super().__init__(lambda text, _vote: say(text) if callable(say) else next(texts))
         self.asked: list[str] = []
 
-    def count(self, prompt: Prompt) -> int:
-        return len(str(prompt[0].content).split())  # type: ignore[union-attr]
-
-    async def replies(
-        self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
-    ) -> list[tuple[str, ...]]:
-        texts = [str(prompt[0].content) for prompt in prompts]  # type: ignore[union-attr]
-        self.asked += texts
-        return [tuple(self.say(text) for _ in range(votes)) for text in texts]
-
-    def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
-        assert over > 0
-
-    def note_unread(self, what: str, number: int, of: int) -> None:
-        before = self.noted.get(what, (0, 0))
-        self.noted[what] = (before[0] + number, before[1] + of)
+    async def replies(self, prompts: Sequence[Prompt], **how: Any) -> list[tuple[str, ...]]:
+        self.asked += [str(prompt[0].content) for prompt in prompts]  # type: ignore[union-attr]
+        return await super().replies(prompts, **how)
 
 
 def said(*replies: str, **options: Any) -> tuple[float, dict[str, tuple[int, int]]]:

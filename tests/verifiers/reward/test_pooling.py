@@ -15,6 +15,7 @@ from tests.verifiers.reward.official import CODE
 from tests.verifiers.reward.pooling_server import Outputs, Pooling, serving
 from tests.verifiers.reward.published import PROBLEM, STEPS, TOKENIZERS, head_tensors, saved
 from tts.errors import ConfigError, VerifierError
+from tts.verifiers.base import StepScores
 from tts.verifiers.reward import loading as reward_loading
 from tts.verifiers.reward import pooling
 from tts.verifiers.reward import record as reward_record
@@ -22,7 +23,8 @@ from tts.verifiers.reward.pooling import PoolingServer
 from tts.verifiers.reward.verifier import Reward
 
 torch = pytest.importorskip("torch")
-NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-orm-mistral", "qwen2.5-math-prm-7b", "skywork-o1-prm-1.5b")
+QWEN = "qwen2.5-math-prm-7b"
+NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-orm-mistral", QWEN, "skywork-o1-prm-1.5b")
 OTHER = ["First, 3 + 4 = 8.", "So the answer is 6."]
 
 
@@ -67,14 +69,25 @@ def expected(name: str, model: Any, steps: list[str]) -> list[float]:
     return CODE[name](model, TOKENIZERS[name](), head, PROBLEM, steps)
 
 
-def made(url: str, models: dict[str, tuple[Path, Any]], name: str = "qwen2.5-math-prm-7b", **settings: Any) -> Reward:
+def made(url: str, models: dict[str, tuple[Path, Any]], name: str = QWEN, **settings: Any) -> Reward:
     return Reward(record=name, weights=str(models[name][0]), url=url, served_as="prm", **settings).open()
+
+
+def computing(models: dict[str, tuple[Path, Any]], name: str = QWEN, **more: Any) -> Pooling:
+    """Return a server that computes a model's outputs."""
+    return Pooling(outputs_of(name, models[name][1]), **more)
+
+
+def rate(verifier: Reward, calls: Counting | None = None) -> StepScores:
+    """Return what a verifier says of the published steps."""
+    [score] = ask(verifier, [path(STEPS)], calls or Counting(), PROBLEM)
+    return score
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_over_http_are_those_of_the_authors_own_code(name: str, models: dict[str, Any]) -> None:
-    server = Pooling(outputs_of(name, models[name][1]))
+    server = computing(models, name)
     with serving(server) as url:
         calls = Counting()
         verifier = made(url, models, name)
@@ -102,7 +115,7 @@ def test_a_server_that_returns_step_tokens_alone_gives_the_same(name: str, model
     steps = [STEPS[0], "two\nlines", STEPS[2]]
     found = []
     for only in (None, tag):
-        with serving(Pooling(outputs_of(name, models[name][1]), steps=only)) as url:
+        with serving(computing(models, name, steps=only)) as url:
             found += ask(made(url, models, name), [path(steps)], Counting(), PROBLEM)
     assert found[0].steps == found[1].steps
 
@@ -124,9 +137,9 @@ def activated(name: str) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_server_that_activates_is_refused_with_the_command(name: str, models: dict[str, Any]) -> None:
-    server = Pooling(outputs_of(name, models[name][1]), change=activated(name))
+    server = computing(models, name, change=activated(name))
     with serving(server) as url, pytest.raises(VerifierError, match="probabilities") as refused:
-        ask(made(url, models, name), [path(STEPS)], Counting(), PROBLEM)
+        rate(made(url, models, name))
     assert "vllm serve" in refused.value.hint
     assert '"use_activation": false' in refused.value.hint
 
@@ -136,13 +149,13 @@ def test_few_outputs_from_0_to_1_are_taken_as_they_are(models: dict[str, Any]) -
     within = Pooling(lambda ids: [[0.25 + 0.01 * i] for i in range(len(ids))], steps=None)
     few = Pooling(lambda ids: [[0.25] if i else [-3.0] for i in range(len(ids))])
     with serving(within) as url, pytest.raises(VerifierError, match="probabilities"):
-        ask(made(url, models, name), [path(STEPS)], Counting(), PROBLEM)
+        rate(made(url, models, name))
     with serving(few) as url:
         verifier = made(url, models, name)
         few.outputs = lambda ids: [[-3.0] for _ in ids]
-        ask(verifier, [path(STEPS)], Counting(), PROBLEM)
+        rate(verifier)
         few.outputs = within.outputs
-        (score,) = ask(verifier, [path(STEPS)], Counting(), PROBLEM)
+        score = rate(verifier)
     assert all(0.5 < step < 0.8 for step in score.steps), "one output outside of [0, 1] has shown what they are"
 
 
@@ -152,13 +165,13 @@ def test_a_server_may_flatten_one_output_for_each_token(models: dict[str, Any]) 
     def flat(reply: dict[str, Any]) -> dict[str, Any]:
         return reply | {"data": [one | {"data": [output for [output] in one["data"]]} for one in reply["data"]]}
 
-    with serving(Pooling(outputs_of(name, models[name][1]), change=flat)) as url:
-        [score] = ask(made(url, models, name), [path(STEPS)], Counting(), PROBLEM)
+    with serving(computing(models, name, change=flat)) as url:
+        score = rate(made(url, models, name))
     assert score.steps == pytest.approx(expected(name, models[name][1], STEPS), abs=1e-5)
 
 
 def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
+    server = computing(models)
     server.change = lambda reply: reply | {"data": reply["data"][::-1]}  # the order is that of `index`
     paths = [path([f"{i} + {i} = {2 * i}."], node=i + 1) for i in range(7)] + [path([""], node=99)]
     with serving(server) as url:
@@ -180,21 +193,19 @@ def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], mon
 def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(
     status: int, kind: str, models: dict[str, Any]
 ) -> None:
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[status])
+    server = computing(models, status=[status])
     with serving(server) as url:
         verifier, calls = made(url, models), Counting()
-        [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+        lost = rate(verifier, calls)
         once = calls.computed
         assert calls.estimated
-        [known] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+        known = rate(verifier, calls)
     assert lost.steps is not None
     assert all(map(math.isnan, lost.steps))
     assert once == len(server.requests[0]["input"][0])
     assert calls.failures == {kind: 1}
     assert calls.computed == 2 * once
-    assert known.steps == pytest.approx(
-        expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5
-    )
+    assert known.steps == pytest.approx(expected(QWEN, models[QWEN][1], STEPS), abs=1e-5)
 
 
 def test_authorities_are_read_where_there_is_a_certificate_alone(
@@ -202,24 +213,24 @@ def test_authorities_are_read_where_there_is_a_certificate_alone(
 ) -> None:
     """They take longer than a call does."""
     monkeypatch.setenv("SSL_CERT_FILE", "nowhere.pem")
-    with serving(Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))) as url:
-        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+    with serving(computing(models)) as url:
+        score = rate(made(url, models))
         assert score.steps is not None
         assert not any(map(math.isnan, score.steps))
         with pytest.raises(ConfigError, match=r"SSL_CERT_FILE is 'nowhere\.pem', but"):
-            ask(made(url.replace("http://", "https://"), models), [path(STEPS)], Counting(), PROBLEM)
+            rate(made(url.replace("http://", "https://"), models))
 
 
 def test_a_server_that_never_answers_is_waited_for_no_longer_than_the_budget_says(models: dict[str, Any]) -> None:
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), sleeps=60.0)
+    server = computing(models, sleeps=60.0)
     with serving(server) as url:
         verifier = made(url, models)
         calls = Counting(seconds=0.2)
-        [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+        lost = rate(verifier, calls)
         assert calls.failures == {"TimedOut": 1}
         sent = len(server.requests)
         calls = Counting(seconds=0.0)
-        [late] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+        late = rate(verifier, calls)
     assert repr(lost) == repr(late)
     assert len(server.requests) == sent
     assert calls.computed == 0
@@ -229,10 +240,10 @@ def test_what_a_server_did_not_take_on_is_sent_again_and_charged_once(
     models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[429, 503])
+    server = computing(models, status=[429, 503])
     with serving(server) as url:
         calls = Counting()
-        [score] = ask(made(url, models), [path(STEPS)], calls, PROBLEM)
+        score = rate(made(url, models), calls)
     assert score.steps is not None
     assert not any(map(math.isnan, score.steps))
     assert len(server.requests) == 3
@@ -257,13 +268,13 @@ def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(
     models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
+    server = computing(models)
     calls = Counting()
     with serving(server) as url:
         verifier = made(url, models)
-        [known] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+        known = rate(verifier, calls)
     once = calls.computed
-    [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    lost = rate(verifier, calls)
     assert not any(map(math.isnan, known.steps or ()))
     assert all(map(math.isnan, lost.steps or ()))
     assert calls.failures == {"ConnectionFailed": 1}
@@ -298,16 +309,16 @@ def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(
 def test_a_reply_of_another_form_is_refused_with_how_to_start_a_server(
     change: Any, message: str, models: dict[str, Any]
 ) -> None:
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), change=change)
+    server = computing(models, change=change)
     with serving(server) as url, pytest.raises(VerifierError, match=message) as refused:
-        ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+        rate(made(url, models))
     assert url in refused.value.cause
     assert "--runner pooling" in refused.value.hint
 
 
 def test_outputs_that_are_no_numbers_are_unknown_scores(models: dict[str, Any]) -> None:
     with serving(Pooling(lambda ids: [[math.nan, 1.0]] * (len(ids) - 1) + [[1.0, 2.0]])) as url:
-        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+        score = rate(made(url, models))
     assert repr(score.steps[:2]) == "(nan, nan)"  # type: ignore[index]
     assert score.steps[2] == pytest.approx(1 / (1 + math.exp(-1)))  # type: ignore[index]
 
@@ -320,12 +331,12 @@ def test_a_server_that_refuses_or_is_not_there_is_named(
         serving(Pooling(lambda ids: [], status=[404])) as url,
         pytest.raises(VerifierError, match=r"refused.*'prm'.*404"),
     ):
-        ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+        rate(made(url, models))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(VerifierError, match="cannot be reached") as refused:
-            ask(made(url, models, "rlhflow-mistral"), [path(STEPS)], Counting(), PROBLEM)
+            rate(made(url, models, "rlhflow-mistral"))
     assert "LlamaForSequenceClassification" in refused.value.hint
     assert '"classifier_from_token": ["+", "-"]' in refused.value.hint
     assert '"task": "token_classify"' in refused.value.hint
@@ -334,18 +345,18 @@ def test_a_server_that_refuses_or_is_not_there_is_named(
 def test_a_key_is_sent_where_there_is_one_and_never_shown(
     models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "qwen2.5-math-prm-7b"
+    name = QWEN
     monkeypatch.setenv("TTS_API_KEY", "the-policys")
-    with serving(Pooling(outputs_of(name, models[name][1]), key="secret-1")) as url:
+    with serving(computing(models, name, key="secret-1")) as url:
         with pytest.raises(VerifierError, match=r"status 401: .*Unauthorized: .*TTS_REWARD_KEY") as refused:
-            ask(made(url, models, slack=1), [path(STEPS)], Counting(), PROBLEM)
+            rate(made(url, models, slack=1))
         assert "the-policys" not in str(refused.value)
         monkeypatch.setenv("TTS_REWARD_KEY", "secret-2")
         with pytest.raises(VerifierError, match=r"Unauthorized: Bearer \*\*\*"):
-            ask(made(f"{url}/", models), [path(STEPS)], Counting(), PROBLEM)
+            rate(made(f"{url}/", models))
         monkeypatch.setenv("TTS_REWARD_KEY", "secret-1")
         reward_loading._KEPT.clear()
-        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+        score = rate(made(url, models))
     assert score.steps == pytest.approx(expected(name, models[name][1], STEPS), abs=1e-5)
 
 
