@@ -11,7 +11,7 @@ from tts.experiments.study.record import Cell, Result
 from tts.types import Usage
 
 
-def cell(number: int = 0, **given: Any) -> Cell:
+def cell(number: int | str = 0, **given: Any) -> Cell:
     """Return a cell; those of one number and otherwise equal arguments are the same."""
     return Cell(
         **{

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.experiments.made import made_curve
+from tests.experiments import made
 from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import (
     amount,
@@ -32,27 +32,11 @@ def rng() -> np.random.Generator:
 def result(
     problem: str, samples: int, *, right: bool | None, seed: int = 0, cost: int | None = None, **changes: object
 ) -> Result:
-    cell = Cell(
-        key=f"{problem}/{samples}/{seed}",
-        dataset="sums",
-        problem=problem,
-        model="toy",
-        setting="a1b2c3d4e5f6",
-        strategy=MAJORITY,
-        budget={"samples": samples},
-        seed=seed,
-    )
     own = {name: changes.pop(name) for name in tuple(changes) if name in Cell.__dataclass_fields__}
+    usual = {"setting": "a1b2c3d4e5f6", "strategy": MAJORITY, "budget": {"samples": samples}}
     usage = Usage(generated_tokens=cost or 10 * samples, samples=samples, flops=None, usd=0.0)
-    plain = Result(
-        cell=dataclasses.replace(cell, **own),
-        answer="1",
-        right=right,
-        confidence=1.0,
-        stopped_by="samples drawn",
-        usage=usage,
-    )
-    return dataclasses.replace(plain, **changes)
+    one = made.cell(f"{problem}/{samples}/{seed}", problem=problem, seed=seed, **{**usual, **own})
+    return made.result(one, right=right, usage=usage, **changes)
 
 
 def curve(costs: list[float], means: list[float], *, label: str = "a", num_problems: int = 200, seed: int = 0) -> Curve:
@@ -61,7 +45,7 @@ def curve(costs: list[float], means: list[float], *, label: str = "a", num_probl
     """
     order = np.random.default_rng(seed).permutation(num_problems) / num_problems
     shares = (order[None, :] < np.asarray(means)[:, None] - 1e-9).astype(float)
-    return made_curve(label, shares, costs={"tokens": np.asarray(costs, float)})
+    return made.made_curve(label, shares, costs={"tokens": np.asarray(costs, float)})
 
 
 def test_a_point_is_the_mean_over_problems_of_their_means_over_seeds():
@@ -330,7 +314,7 @@ def test_each_group_is_compared_within_itself():
 
 
 def test_a_strategy_is_a_baseline_for_curves_that_were_run_alike():
-    made = [
+    curves = [
         dataclasses.replace(
             curve([1, 2], [0.2, 0.4], label=f"{strategy}, {model}, by {units}"),
             strategy=strategy,
@@ -341,14 +325,16 @@ def test_a_strategy_is_a_baseline_for_curves_that_were_run_alike():
         for model in ("x", "y")
         for strategy in ("a", "b")
     ]
-    compared = compare([*made[:-2], made[-1]], "a", "tokens", rng=rng())  # of the last one, nothing was run quite alike
+    compared = compare(
+        [*curves[:-2], curves[-1]], "a", "tokens", rng=rng()
+    )  # of the last one, nothing was run quite alike
     assert [(one.label, one.base) for one in compared] == [
         ("b, x, by samples", "a, x, by samples"),
         ("b, y, by samples", "a, y, by samples"),
         ("b, x, by tokens", "a, x, by tokens"),
         ("b, y, by tokens", "a, x, by tokens"),
     ]
-    (first, *_) = compare(made, "a, y, by tokens", "tokens", rng=rng())
+    (first, *_) = compare(curves, "a, y, by tokens", "tokens", rng=rng())
     assert (first.label, first.base) == ("a, x, by samples", "a, y, by tokens")  # a label is that curve alone
 
 

@@ -53,8 +53,15 @@ class Place:
     def tts(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, list(arguments))
 
-    def sample(self, *more: str, n: int = 4) -> Result:
-        return self.tts("sample", "study.yaml", "--n", str(n), *more)
+    def sample(self, *more: str, n: int = 4, code: int | None = None) -> Result:
+        """Draw a pool, which ends with an exit code, if one is given."""
+        ran = self.tts("sample", "study.yaml", "--n", str(n), *more)
+        assert code in (None, ran.exit_code), ran.stderr
+        return ran
+
+    def batch(self, *more: str, n: int = 4, code: int = 0) -> Result:
+        """Draw a pool by batches."""
+        return self.sample("--batch", *more, n=n, code=code)
 
     def study(self, text: str = STUDY, limit: int = 6, **changes: Any) -> None:
         (self.folder / "study.yaml").write_text(text.format(url=self.url, limit=limit, **changes))
@@ -62,6 +69,12 @@ class Place:
     def final(self, file: str = ".tts/store.sqlite") -> list[dict[str, Any]]:
         with Store(self.folder / file) as store:
             return final(store.results(store.studies()[-1].id))
+
+    def check_like_live(self) -> None:
+        """Check that the last table is that of a live run."""
+        found = self.final()
+        self.sample("--store", "live.sqlite", code=0)
+        assert found == self.final("live.sqlite")
 
     def paid_once(self, count: int) -> None:
         assert len(self.server.paid) == count
@@ -106,8 +119,7 @@ def asked(body: Any) -> Any:
 def test_a_pool_of_a_batch_is_that_of_live_calls_with_the_same_bodies(place: Place) -> None:
     assert place.sample("--store", "live.sqlite").exit_code == 0
     live = [asked(body) for body in place.toy.bodies[-24:]]  # behind those of the probe
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    place.batch()
     sent = [line["body"] for line in lines(place)]
     assert not any("stream" in body for body in sent)
     assert sorted(map(json.dumps, sent)) == sorted(map(json.dumps, live))
@@ -116,21 +128,19 @@ def test_a_pool_of_a_batch_is_that_of_live_calls_with_the_same_bodies(place: Pla
     [batch] = place.server.batches
     assert batch.metadata["tts_study"] == "sums-pool"
     assert len(batch.metadata["tts_key"]) == 32
-    again = place.sample("--batch")
-    assert again.exit_code == 0
+    place.batch()
     assert len(place.server.batches) == 1
 
 
 @pytest.mark.slow
 def test_a_study_draws_what_its_cells_need_and_shares_it_with_the_pool(place: Place) -> None:
-    assert place.sample("--batch", n=4).exit_code == 0
+    place.batch(n=4)
     ran = place.tts("run", "study.yaml", "--batch")
     assert ran.exit_code == 0, ran.stderr
     place.paid_once(24)  # a study of one and of four samples needs those of the pool
     assert place.tts("run", "study.yaml", "--store", "live.sqlite").exit_code == 0
     assert place.final() == place.final("live.sqlite")
-    larger = place.sample("--batch", n=6)
-    assert larger.exit_code == 0
+    place.batch(n=6)
     place.paid_once(36)
 
 
@@ -138,12 +148,10 @@ def test_a_study_draws_what_its_cells_need_and_shares_it_with_the_pool(place: Pl
 @pytest.mark.parametrize("kept", [0, 1, 300, -1, -30])
 def test_a_download_that_was_cut_is_fetched_again_and_paid_once(place: Place, kept: int) -> None:
     place.server.download = lambda content, number: content if number > 2 else content[:kept]
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
+    place.batch()
     place.paid_once(24)
-    assert place.sample("--store", "live.sqlite").exit_code == 0
-    assert place.final() == place.final("live.sqlite")
+    place.check_like_live()
 
 
 @pytest.mark.slow
@@ -156,7 +164,7 @@ def test_a_download_that_is_always_cut_is_an_error_and_nothing_is_paid_twice(
     assert ran.exit_code != 0
     assert "3 of 24 replies" in ran.stderr
     place.server.download = lambda content, _number: content
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
     place.paid_once(24)
 
 
@@ -165,8 +173,7 @@ def test_a_batch_is_divided_and_several_are_waited_for(place: Place, monkeypatch
     defaults: Any = batches.Batches.__init__
     monkeypatch.setattr(defaults, "__kwdefaults__", {**defaults.__kwdefaults__, "most_requests": 10})
     place.server.at_once = 4
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    place.batch()
     assert [len(batch.lines) for batch in place.server.batches] == [10, 10, 4]
     place.paid_once(24)
 
@@ -174,26 +181,22 @@ def test_a_batch_is_divided_and_several_are_waited_for(place: Place, monkeypatch
 @pytest.mark.slow
 def test_requests_without_a_reply_are_told_by_kind_and_asked_again(place: Place) -> None:
     place.server.fault = lambda number: {3: 429, 4: 429, 7: 500}.get(number, 0)
-    ran = place.sample("--batch")
-    assert ran.exit_code == 1
+    ran = place.batch(code=1)
     assert (
         "3 requests ended without a reply (2 RateLimited, 1 ServerError); the same command asks for them again"
         in ran.stderr
     )
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
     assert len(place.server.batches) == 2
     assert len(place.server.batches[1].lines) == 3
     place.paid_once(24)
-    whole = place.final()
-    assert place.sample("--store", "live.sqlite").exit_code == 0
-    assert whole == place.final("live.sqlite")
+    place.check_like_live()
 
 
 @pytest.mark.slow
 def test_a_request_that_the_server_refuses_for_good_is_a_failed_row(place: Place) -> None:
     place.server.fault = lambda number: 400 if number == 5 else 0
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    place.batch()
     with Store(place.folder / ".tts/store.sqlite") as store:
         failures = sum((Counter(one.failures) for one in store.results(store.studies()[-1].id)), Counter[str]())
     assert failures == {"Refused": 1}
@@ -203,11 +206,10 @@ def test_a_request_that_the_server_refuses_for_good_is_a_failed_row(place: Place
 @pytest.mark.slow
 def test_a_batch_that_expires_keeps_what_it_has(place: Place) -> None:
     place.server.at_once, place.server.expires = 5, 2
-    ran = place.sample("--batch")
-    assert ran.exit_code == 1
+    ran = place.batch(code=1)
     assert "14 requests ended without a reply (14 Expired)" in ran.stderr
     place.server.expires = None
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
     place.paid_once(24)
 
 
@@ -217,13 +219,12 @@ def test_a_batch_that_fails_as_a_whole_says_why_and_may_be_sent_again(place: Pla
         "data": [{"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}]
     }
     for number in (1, 2):
-        ran = place.sample("--batch")
-        assert ran.exit_code == 1
+        ran = place.batch(code=1)
         assert "failed: token_limit_exceeded: Enqueued token limit reached" in ran.stderr
         assert "24 requests ended without a reply (24 BatchFailed)" in ran.stderr
         assert len(place.server.batches) == number
     place.server.fails = None
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
     place.paid_once(24)
 
 
@@ -236,8 +237,7 @@ def test_strange_lines_in_a_file_of_errors_are_left_out(place: Place) -> None:
         "error": {"code": "batch_expired", "message": "late"},
     }
     place.server.strange = [unknown, unknown, b"no JSON\n", {"custom_id": 7}]
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    ran = place.batch()
     assert "has 2 replies to requests that it was not sent; they are left out" in ran.stderr
     place.paid_once(24)
 
@@ -259,8 +259,7 @@ def test_a_batch_whose_creation_was_not_answered_is_found_by_its_key(place: Plac
             raise ConnectionAbortedError
 
     place.server.event = lose
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    place.batch()
     assert len(place.server.batches) == 4
     place.paid_once(24)
 
@@ -271,23 +270,21 @@ _OTHER = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\
 @pytest.mark.slow
 def test_a_batch_that_the_server_lost_is_sent_again(place: Place) -> None:
     place.server.event, place.server.at_once = interrupt_once(place), 5
-    assert place.sample("--batch").exit_code == 130
+    place.batch(code=130)
     place.server.event = lambda _name: None
     place.server.batches.clear()
     place.server.paid.clear()
-    ran = place.sample("--batch")
-    assert ran.exit_code == 1
+    ran = place.batch(code=1)
     assert "the server does not know the batch 'batch/2?a#b' any more" in ran.stderr
     assert "24 requests ended without a reply (24 NoReply)" in ran.stderr
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
     place.paid_once(24)
 
 
 @pytest.mark.slow
 def test_batches_have_prices_of_their_own(place: Place) -> None:
     prices = ("--model-option", "usd_in=1/M", "--model-option", "usd_out=4/M")
-    ran = place.sample("--batch", *prices)
-    assert ran.exit_code == 2
+    ran = place.batch(*prices, code=2)
     assert "usd_in of model 'toy' is 1, but usd_batch_in, the price of batches, is not given" in ran.stderr
     assert "half of 1/M on most servers" in ran.stderr
     assert not place.server.batches
@@ -295,22 +292,20 @@ def test_batches_have_prices_of_their_own(place: Place) -> None:
         f"--model-option=usd_batch_{name}={price}/M"
         for name, price in (("in", "0.5"), ("reused", "0.25"), ("out", "2"))
     ]
-    ran = place.sample("--batch", *prices, *halves)
-    assert ran.exit_code == 0, ran.stderr
+    place.batch(*prices, *halves)
     with Store(place.folder / ".tts/store.sqlite") as store:
         for result in store.results(store.studies()[-1].id):
             used = result.usage
             dollars = (0.5 * used.prompt_tokens + 0.25 * (used.reused_tokens or 0) + 2 * used.generated_tokens) / 1e6
             assert used.usd == pytest.approx(dollars)
             assert used.usd
-    assert place.sample("--batch", *prices, *halves, "--dry-run").exit_code == 0
+    place.batch(*prices, *halves, "--dry-run")
 
 
 @pytest.mark.slow
 def test_a_key_is_sent_and_one_that_is_refused_is_no_loss(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_API_KEY", "a-secret-of-a-server")
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    place.batch()
     assert set(place.server.keys) == {"Bearer a-secret-of-a-server"}
     assert not any(b"a-secret" in path.read_bytes() for path in (place.folder / ".tts").rglob("*") if path.is_file())
 
@@ -318,15 +313,14 @@ def test_a_key_is_sent_and_one_that_is_refused_is_no_loss(place: Place, monkeypa
 @pytest.mark.slow
 def test_a_study_is_cancelled_and_resumed(place: Place) -> None:
     place.server.event, place.server.at_once = interrupt_once(place), 5
-    stopped = place.sample("--batch")
-    assert stopped.exit_code == 130
+    stopped = place.batch(code=130)
     assert "batches that were sent go on at the server; --cancel-batches cancels them" in stopped.stderr
     told = place.sample("--cancel-batches")
     assert told.exit_code == 0, told.stderr
     assert told.stdout.endswith("1 batch cancelled\n")
     ran = place.sample("--batch")
     assert "19 requests ended without a reply (19 Cancelled)" in ran.stderr
-    assert place.sample("--batch").exit_code == 0
+    place.batch()
     place.paid_once(24)
     assert place.sample("--cancel-batches").stdout == "0 batches cancelled\n"
 
@@ -354,12 +348,10 @@ def test_what_decides_by_earlier_replies_is_refused_by_name_before_anything_is_s
 
 @pytest.mark.slow
 def test_models_without_a_server_and_servers_without_batches_are_refused(place: Place) -> None:
-    ran = place.sample("--batch", "--set", "models=toy")
-    assert ran.exit_code == 2
+    ran = place.batch("--set", "models=toy", code=2)
     assert "runs on the backend 'toy', but batches are of servers" in ran.stderr
     place.server.has_batches = False
-    ran = place.sample("--batch")
-    assert ran.exit_code == 2
+    ran = place.batch(code=2)
     assert "has no batches" in ran.stderr
     assert "--batch-files FOLDER" in ran.stderr
     ran = place.tts("run", "study.yaml", "--model-option", "batch=true")
@@ -388,8 +380,7 @@ def test_files_without_a_server_are_answered_by_another_program(place: Place) ->
     read = place.sample("--batch-files", "files")
     assert read.exit_code == 0, read.stderr
     assert not place.server.batches
-    assert place.sample("--store", "live.sqlite").exit_code == 0
-    assert place.final() == place.final("live.sqlite")
+    place.check_like_live()
 
 
 @contextmanager
@@ -422,13 +413,12 @@ def test_a_batch_that_is_killed_five_times_ends_in_the_same_table_and_is_paid_on
             process.communicate(timeout=LIMIT_S)
             assert process.returncode == -signal.SIGKILL, point
     place.server.event = lambda _name: None
-    ran = place.sample("--batch", n=10)
-    assert ran.exit_code == 0, ran.stderr
+    place.batch(n=10)
     assert len(place.server.batches) == 1
     place.paid_once(10 * problems)
     broken = place.final()
     place.server.batches.clear()
-    assert place.sample("--batch", "--store", "unbroken/store.sqlite", n=10).exit_code == 0
+    place.batch("--store", "unbroken/store.sqlite", n=10)
     assert broken == place.final("unbroken/store.sqlite")
 
 
@@ -447,8 +437,7 @@ def test_a_server_that_is_away_for_a_while_is_polled_again(place: Place) -> None
             raise ConnectionAbortedError
 
     place.server.event = away
-    ran = place.sample("--batch")
-    assert ran.exit_code == 0, ran.stderr
+    ran = place.batch()
     assert "failed at a batch: ConnectionLost" in ran.stderr
     assert "it is asked again" in ran.stderr
     place.paid_once(24)

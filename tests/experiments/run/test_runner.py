@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tts
+from tests.experiments import made
 from tests.experiments.studies import SUMS, final, toy
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import MissingDependency, TTSError, VerifierError
@@ -281,17 +282,7 @@ class Scripted:
             await said
         if isinstance(said, Exception):
             raise said
-        return CellResult(
-            Result(
-                cell=cell,
-                answer="1",
-                right=True,
-                confidence=1.0,
-                stopped_by="done",
-                usage=Usage(generated_tokens=7),
-                seconds_at=1.0,
-            )
-        )
+        return CellResult(made.result(cell, 7, seconds_at=1.0))
 
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
         return self.tokens
@@ -424,20 +415,10 @@ def test_an_interrupted_cell_knows_what_it_had_spent():
 def test_progress_says_rate_time_left_spend_accuracy_and_failures():
     seconds = iter([0.0, 10.0, 20.0])
     progress = Progress(total=40, done=10, clock=lambda: next(seconds))
-    cell = Cell(key="", dataset="a", problem="p", model="m", setting="s", strategy="x", budget={}, seed=0)
     assert progress.line() == "10 of 40 · 0 tokens"
     for right, error in ((True, None), (False, None), (None, "EngineError: no: reason"), (True, None), (None, None)):
-        progress.add(
-            Result(
-                cell=cell,
-                answer="1",
-                right=right,
-                confidence=1.0,
-                stopped_by="done",
-                error=error,
-                usage=Usage(generated_tokens=1000, usd=0.5),
-            )
-        )
+        usage = Usage(generated_tokens=1000, usd=0.5)
+        progress.add(made.result(made.cell(), right=right, error=error, usage=usage))
     assert (
         progress.line()
         == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% of the new ones right · failed: 1 "
