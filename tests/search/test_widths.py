@@ -21,7 +21,7 @@ import pytest
 import tts
 from tests.contracts.strategy_contract import ComparingVerifier
 from tests.support.revising import revising  # noqa: F401 - a fixture
-from tests.support.runs import Clock, make_run, solve_and_show, solve_runs
+from tests.support.runs import Clock, make_run, search_one, solve_and_show, solve_runs
 from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
@@ -225,13 +225,8 @@ def test_pairs_of_a_full_round_are_made_when_they_are_compared() -> None:
 @pytest.mark.parametrize("plan", ["beam", "rebase", "semantic_entropy", "early_pruning", "best_of_n"])
 def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5))
-    run = make_run(
-        PROBLEM,
-        Budget(samples=WIDTH),
-        f"{plan}(n={WIDTH}) | majority",
-        backend,
-        verifiers={"main": ToyVerifier(error=0.1)},
-    )
+    verifier = ToyVerifier(error=0.1)
+    run = make_run(PROBLEM, Budget(samples=WIDTH), f"{plan}(n={WIDTH}) | majority", backend, verifiers=verifier)
     (end,) = asyncio.run(solve_runs([run], [6]))
     assert isinstance(end.solution, asyncio.CancelledError) or end.solution.stopped_by == "interrupted"
     assert end.search is not None
@@ -241,15 +236,8 @@ def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
 @pytest.mark.slow
 def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() -> None:
     for n, calls in ((MOST_OF_A_WAVE, 1), (MOST_OF_A_WAVE + 1, 2), (3 * MOST_OF_A_WAVE, 3)):
-        end = solve_and_show(
-            make_run(
-                PROBLEM,
-                Budget(samples=10_000),
-                f"early_pruning(n={n}, tokens=3, pruned=1.0) | majority",
-                ToyBackend(ToyLanguage()),
-                verifiers={"main": ToyVerifier()},
-            )
-        )
+        plan = f"early_pruning(n={n}, tokens=3, pruned=1.0) | majority"
+        end = search_one(PROBLEM, Budget(samples=10_000), plan, ToyBackend(), verifiers=ToyVerifier())
         assert end.search is not None
         begun = [call for call in end.search.account.ledger.calls if call.usage.samples]
         assert [call.rows for call in begun] == [min(MOST_OF_A_WAVE, n - k * MOST_OF_A_WAVE) for k in range(calls)]
@@ -257,16 +245,8 @@ def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() ->
 
 @pytest.mark.slow
 def test_rows_that_the_budget_cuts_end_a_level_and_full_waves_do_not() -> None:
-    end = solve_and_show(
-        make_run(
-            PROBLEM,
-            Budget(samples=1500),
-            "beam(n=5000, branching=1) | majority",
-            ToyBackend(ToyLanguage()),
-            verifiers={"main": ToyVerifier()},
-        )
-    )
-    assert end.search is not None
+    plan = "beam(n=5000, branching=1) | majority"
+    end = search_one(PROBLEM, Budget(samples=1500), plan, ToyBackend(), verifiers=ToyVerifier())
     assert end.solution.usage.samples == 1500
 
 

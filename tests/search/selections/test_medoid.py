@@ -18,11 +18,13 @@ from tests.contracts.verifier_contract import Do
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.repeats import repeats
 from tests.support.runs import make_run, solve_and_show
+from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError, EngineError
 from tts.search.algorithms.embedding_endpoint import Endpoint
 from tts.search.selections.medoid import Medoid, sum_similarities
 
+CLUSTERS = {"a": 0.0, "b": 0.1, "between": 0.7, "c": 1.3, "d": 1.35, "e": 1.4}
 TEXTS = ["the cat sat on the mat", "the cat sat on a mat", "a cat sat on the mat", "stock prices fell sharply today"]
 
 
@@ -36,11 +38,24 @@ class Directions:
         return np.array([[np.cos(self._angles[t]), np.sin(self._angles[t])] for t in texts])
 
 
-def chosen(selection: Medoid, angles: dict[str, float]) -> tts.Selected:
-    of = candidates(list(angles))
+def chosen(
+    selection: Medoid, angles: dict[str, float], answers: Sequence[str] = (), embedder: Any = None
+) -> tts.Selected:
+    of = candidates(list(answers or angles))
     search = ScoredSearch({}, of)
-    search.scoring.embedder = Directions(angles)  # type: ignore[assignment]
+    search.scoring.embedder = embedder or Directions(angles)
     return asyncio.run(selection.select(of, search))  # type: ignore[arg-type]
+
+
+def solve(selection: str, texts: Sequence[str] = TEXTS) -> tts.Solution:
+    """Return the solution of a model that writes these texts in turn."""
+    left = [*texts]
+    model = FunctionBackend(lambda ask: tts.Answer(left.pop(0), tokens=6))
+    return tts.solve("Write.", {"samples": len(texts)}, backend=model, strategy=f"best_of_n(n=4) | {selection}")
+
+
+def by_endpoint(url: str) -> str:
+    return f"medoid(embedder=\"endpoint(url='{url}', model='m')\")"
 
 
 def test_the_one_in_the_middle_wins() -> None:
@@ -52,19 +67,12 @@ def test_the_one_in_the_middle_wins() -> None:
 
 
 def test_with_a_threshold_it_is_the_middle_of_the_largest_cluster() -> None:
-    angles = {"a": 0.0, "b": 0.1, "between": 0.7, "c": 1.3, "d": 1.35, "e": 1.4}
-    assert chosen(Medoid(threshold=0.05), angles).answers == ("d",)
-    assert chosen(Medoid(), angles).answers != ("d",)
+    assert chosen(Medoid(threshold=0.05), CLUSTERS).answers == ("d",)
+    assert chosen(Medoid(), CLUSTERS).answers != ("d",)
 
 
 def test_by_words_it_says_so() -> None:
-    written = [*TEXTS]
-    solution = tts.solve(
-        "Write.",
-        tts.Budget(samples=4),
-        backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
-        strategy="best_of_n(n=4) | medoid",
-    )
+    solution = solve("medoid")
     assert solution.answer == TEXTS[2]  # nearest to the others by its trigrams
     assert 0.25 < solution.confidence < 1
     assert any("compared words, not meaning" in line for line in solution.warnings)
@@ -112,13 +120,7 @@ def server() -> Iterator[tuple[str, type[Handler]]]:
 def test_an_endpoint_is_asked_once_and_its_tokens_are_booked(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     url, handler = server
     monkeypatch.setenv("TTS_EMBEDDINGS_KEY", "secret-of-the-embedder")
-    written = ["aaa", "aab", "bbb", "ab"]
-    solution = tts.solve(
-        "Write.",
-        tts.Budget(samples=4),
-        backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
-        strategy=f"best_of_n(n=4) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
-    )
+    solution = solve(by_endpoint(url), ["aaa", "aab", "bbb", "ab"])
     [(path, key, body)] = handler.asked
     assert (path, key, body["model"]) == ("/v1/embeddings", "Bearer secret-of-the-embedder", "m")
     assert solution.answer == "ab"
@@ -131,13 +133,7 @@ def test_an_endpoint_is_asked_once_and_its_tokens_are_booked(server: Any, monkey
 def test_an_endpoint_that_fails_leaves_words_and_says_why(server: Any) -> None:
     url, handler = server
     handler.status = 404
-    written = [*TEXTS]
-    solution = tts.solve(
-        "Write.",
-        tts.Budget(samples=4),
-        backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
-        strategy=f"best_of_n(n=4) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
-    )
+    solution = solve(by_endpoint(url))
     assert solution.answer == TEXTS[2]  # nearest to the others by its trigrams
     assert solution.error is None
     assert any("no such model" in line and "compared words" in line for line in solution.warnings)
@@ -147,12 +143,7 @@ def test_a_budget_in_dollars_refuses_an_endpoint_before_anything_is_spent(server
     url, handler = server
     record = tts.models.registry.ModelRecord(name="toy", backend="toy", task="arithmetic", usd_in=1, usd_out=1)
     with pytest.raises(ConfigError, match=r"embedder .*them"):
-        tts.solve(
-            "1 + 2",
-            tts.Budget(usd=1),
-            model=record,
-            strategy=f"best_of_n(n=2) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
-        )
+        tts.solve("1 + 2", {"usd": 1}, model=record, strategy=f"best_of_n(n=2) | {by_endpoint(url)}")
     assert handler.asked == []
 
 
@@ -189,10 +180,8 @@ def test_texts_that_are_equal_are_compared_once(unit: int) -> None:
             return await super().embed(texts)
 
     angles = {"left": -0.4, "middle": 0.1, "right": 0.4}
-    of = candidates(["left"] * 3 * unit + ["right"] * 4 * unit + ["middle"] * 3 * unit)
-    search = ScoredSearch({}, of)
-    search.scoring.embedder = embedder = Asked(angles)  # type: ignore[assignment]
-    selected = asyncio.run(Medoid().select(of, search))  # type: ignore[arg-type]
+    answers, embedder = ["left"] * 3 * unit + ["right"] * 4 * unit + ["middle"] * 3 * unit, Asked(angles)
+    selected = chosen(Medoid(), angles, answers, embedder)
     assert embedder.texts == ["left", "right", "middle"]
     assert selected.answers == ("middle",)
     assert selected.confidence == pytest.approx((12 * np.cos(0.5) + 16 * np.cos(0.3) + 12) / 40, abs=1e-8)
@@ -211,11 +200,8 @@ def test_sums_of_similarities_do_not_depend_on_how_many_are_in_memory(monkeypatc
 
 @pytest.mark.slow
 def test_a_threshold_takes_equal_texts_among_many_as_one() -> None:
-    angles = {"a": 0.0, "b": 0.1, "between": 0.7, "c": 1.3, "d": 1.35, "e": 1.4}
-    of = candidates(["a", "b", "a"] + ["between"] + ["c", "d", "e"] * 1_000)
-    search = ScoredSearch({}, of)
-    search.scoring.embedder = Directions(angles)  # type: ignore[assignment]
-    selected = asyncio.run(Medoid(threshold=0.05).select(of, search))  # type: ignore[arg-type]
+    answers = ["a", "b", "a"] + ["between"] + ["c", "d", "e"] * 1_000
+    selected = chosen(Medoid(threshold=0.05), CLUSTERS, answers)
     assert selected.answers == ("d",)
     assert selected.confidence == pytest.approx(1_000 * (1 + 2 * np.cos(0.05)) / 3_004, abs=1e-8)
 
