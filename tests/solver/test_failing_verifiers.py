@@ -48,6 +48,10 @@ BROKEN = [broken, outside, silent]
 STRATEGIES = ["best_of_n(n=4) | weighted", "best_of_n(n=4) | best", "beam(n=4, branching=2)", "adaptive(n=4)"]
 
 
+def solve(verifier: Any, strategy: str, **more: Any) -> tts.Solution:
+    return tts.solve(PROBLEM, BUDGET, model="toy", verifier=verifier, strategy=strategy, **more)
+
+
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Sequence[SampleRequest]:
     """Every request for samples."""
@@ -66,7 +70,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Sequence[SampleRequest]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_solve_raises_with_what_was_found(verifier: Callable[..., Any], strategy: str) -> None:
     with pytest.raises(VerifierError) as caught:
-        tts.solve(PROBLEM, BUDGET, model="toy", verifier=verifier, strategy=strategy)
+        solve(verifier, strategy)
     found = caught.value.partial
     assert found.error is caught.value
     assert found.usage.generated_tokens > 0
@@ -112,9 +116,7 @@ def test_many_return_it_without_a_confidence_and_the_others_go_on() -> None:
 
 
 def test_it_can_be_kept_as_a_vote() -> None:
-    found = tts.solve(
-        PROBLEM, BUDGET, model="toy", verifier=broken, strategy="best_of_n(n=4) | weighted", on_error="keep"
-    )
+    found = solve(broken, "best_of_n(n=4) | weighted", on_error="keep")
     assert isinstance(found.error, VerifierError)
     assert 0 < found.confidence <= 1
     assert found.answer is not None
@@ -184,20 +186,14 @@ def test_a_function_that_takes_both_is_a_verifier(function: Any) -> None:
     "strategy", [*STRATEGIES, "rebase(n=4)", "mcts(n=4)", "particle_filter(n=4)", "auto", "best_of_n(n=4) | deepconf"]
 )
 def test_a_function_may_score_on_any_scale(strategy: str) -> None:
-    found = tts.solve(PROBLEM, BUDGET, model="toy", verifier=lambda problem, text: 7.0 - len(text), strategy=strategy)
+    found = solve(lambda problem, text: 7.0 - len(text), strategy)
     assert found.error is None
     assert found.candidates
 
 
 def test_scores_between_0_and_1_are_taken_as_they_are() -> None:
     def weights(scale: Callable[[float], float]) -> list[float]:
-        found = tts.solve(
-            PROBLEM,
-            BUDGET,
-            model="toy",
-            verifier=lambda problem, text: scale((sum(map(ord, text)) % 7) / 7),
-            strategy="best_of_n(n=8) | weighted",
-        )
+        found = solve(lambda problem, text: scale((sum(map(ord, text)) % 7) / 7), "best_of_n(n=8) | weighted")
         by_index = sorted(found.candidates, key=lambda candidate: candidate.index)
         return [candidate.weight for candidate in by_index]
 
@@ -211,21 +207,9 @@ def test_scores_between_0_and_1_are_taken_as_they_are() -> None:
 
 def test_a_stated_range_still_holds() -> None:
     with pytest.raises(VerifierError, match=r"1.5,.*states.*\[0.0, 1.0\]"):
-        tts.solve(
-            PROBLEM,
-            BUDGET,
-            model="toy",
-            verifier=FunctionVerifier(lambda problem, text: 1.5),
-            strategy="best_of_n(n=2) | best",
-        )
+        solve(FunctionVerifier(lambda problem, text: 1.5), "best_of_n(n=2) | best")
 
 
 def test_an_ensemble_needs_scores_of_a_known_range() -> None:
     with pytest.raises(VerifierError, match="ensemble"):
-        tts.solve(
-            PROBLEM,
-            BUDGET,
-            model="toy",
-            verifier=Ensemble(members=(f"{__name__}:forty", "toy")),
-            strategy="best_of_n(n=2) | best",
-        )
+        solve(Ensemble(members=(f"{__name__}:forty", "toy")), "best_of_n(n=2) | best")

@@ -41,9 +41,8 @@ def thresholds(least: float, **changes: str) -> Thresholds:
 
 
 def solve(**options: Any) -> tts.Solution:
-    return tts.solve(
-        SUM, BUDGET, **{"model": "toy", "verifier": "none", "task": "arithmetic", "strategy": PLAN, **options}
-    )
+    usual = {"budget": BUDGET, "model": "toy", "verifier": "none", "task": "arithmetic", "strategy": PLAN}
+    return tts.solve(SUM, **{**usual, **options})
 
 
 def test_an_answer_is_given_where_it_is_sure_enough() -> None:
@@ -86,6 +85,7 @@ def test_files_come_back_equal_and_state_their_guarantee(tmp_path: Path) -> None
             {"strategy": "best_of_n(n=4) | majority"},
             "the calibration is for the strategy 'best_of_n(n=8) | majority', but this is",
         ),
+        ({"budget": 400}, "the calibration is for the budget 'samples=8', but this is"),
         ({"temperature": 0.3}, "the calibration is for the sampling "),
         ({"task": "text"}, "the calibration is for the task 'arithmetic', but this is 'text'"),
         (
@@ -100,20 +100,6 @@ def test_another_use_is_refused_by_the_name_of_what_differs(changes: dict[str, A
         solve(risk=0.05, calibration=thresholds(0.5), **changes)
     assert str(refusal.value).startswith(named)
     assert str(refusal.value).endswith("(hint: calibrate it: tts calibrate)")
-
-
-def test_another_budget_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"calibration.*budget 'samples=8',.*this"):
-        tts.solve(
-            SUM,
-            400,
-            model="toy",
-            verifier="none",
-            task="arithmetic",
-            strategy=PLAN,
-            risk=0.05,
-            calibration=thresholds(0.5),
-        )
 
 
 def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -368,15 +368,10 @@ def test_what_would_be_left_aside_is_refused(options, message):
         tts.solve("1 + 1", 100, **options)
 
 
-def test_an_option_that_there_is_not_is_refused_by_its_name():
-    with pytest.raises(ConfigError, match=r"option.*'modle',.*option.*\(hint"):
-        tts.solve("1 + 1", 90, modle="toy")  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        ({"temprature": 0}, "did you mean temperature"),
+        ({"temprature": 0}, "option.*'temprature',.*did you mean temperature"),
         ({"top_p": 0.9}, r"write sampling=tts.Sampling\(top_p=…\)"),
         ({"tokens": 90}, r"it is a unit of the budget: write budget={'tokens': …}"),
         ({"zzz": 1}, "known: allow_oracle"),

@@ -19,7 +19,7 @@ import pytest
 import tts
 from tests.contracts.verifier_contract import Do
 from tests.support.guard import LIMIT_S
-from tests.support.runs import Clock, make_run, solve_and_show, solve_runs
+from tests.support.runs import Clock, make_run, solution_of, solve_and_show, solve_runs
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import VerifierError
@@ -179,6 +179,10 @@ class Counting(tts.Verifier):
         self.sizes.append(len(trajectories))
         return [StepScores(whole=0.5)] * len(trajectories)
 
+    def solve(self, samples: int, seconds: float | None) -> tts.Solution:
+        budget = tts.Budget(samples=samples, seconds=seconds)
+        return solution_of("3 + 4", budget, "best_of_n | best", ToyBackend(), verifiers=self, clock=self.clock)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "sizes"), [(10.0, [1024] * 3), (6.0, [1024] * 2), (None, [5000])])
@@ -186,15 +190,7 @@ def test_time_is_looked_at_between_calls_of_a_verifier_that_waits_for_nothing(
     seconds: float | None, sizes: list[int]
 ) -> None:
     verifier = Counting(Clock())
-    run = make_run(
-        "3 + 4",
-        tts.Budget(samples=5000, seconds=seconds),
-        "best_of_n | best",
-        ToyBackend(),
-        verifiers={"main": verifier},
-        clock=verifier.clock,
-    )
-    solution = solve_and_show(run).solution
+    solution = verifier.solve(5000, seconds)
     assert verifier.sizes == sizes
     assert solution.answer is not None
     assert sum(c.scores["main"] == 0.5 for c in solution.candidates) == sum(sizes)
@@ -208,15 +204,7 @@ def test_scores_end_before_the_time_by_what_comes_behind_them() -> None:
     seconds = 4.0 + 2000e-5
     for limit, calls in ((seconds - 0.001, 1), (seconds + 0.001, 2)):
         verifier.clock.now, verifier.sizes = 0.0, []
-        run = make_run(
-            "3 + 4",
-            tts.Budget(samples=2000, seconds=limit),
-            "best_of_n | best",
-            ToyBackend(),
-            verifiers={"main": verifier},
-            clock=verifier.clock,
-        )
-        assert len(solve_and_show(run).solution.candidates) == 2000
+        assert len(verifier.solve(2000, limit).candidates) == 2000
         assert len(verifier.sizes) == calls
 
 
