@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tts.experiments.analysis.curves import Curve, accuracies
-from tts.experiments.study.record import Cell, Result
+from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.types import Usage
 
 
@@ -38,6 +38,13 @@ def result(of: Cell, tokens: int = 10, **given: Any) -> Result:
         "usage": Usage(generated_tokens=tokens),
     }
     return Result(cell=of, **{**usual, **given})
+
+
+def sample(kind: int | None = 0, tokens: int = 10, **given: Any) -> RecordedSample:
+    """Return a recorded sample of a class of answers: None has no answer, and 0 is right."""
+    answer = None if kind is None else f"answer {kind}"
+    usual = {"answer": answer, "answer_class": kind, "right": kind == 0, "status": "finished", "tokens": tokens}
+    return RecordedSample(**{"scores": {}, **usual, **given})
 
 
 def made_curve(label: str, shares: Any, rng: np.random.Generator | None = None, **given: Any) -> Curve:

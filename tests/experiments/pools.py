@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.experiments.made import cell, sample
 from tts import tasks
 from tts.backends.base import Sampling
 from tts.backends.toy.backend import ToyBackend
@@ -12,7 +13,7 @@ from tts.backends.toy.language import ToyLanguage, read_sum
 from tts.budget.budget import Budget
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.run.candidates import judge_answer, record_candidates
-from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.experiments.study.record import RecordedSample, Result
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.solver.solver import Solver
 from tts.types import Problem, Solution
@@ -62,19 +63,16 @@ def live(
 
 def result_of(problem: Problem, solution: Solution, budget: Mapping[str, float], verifier: Any = VERIFIER) -> Result:
     task = tasks.get("arithmetic")
-    cell = Cell(
-        key=f"{problem.id} {solution.strategy} {budget} {solution.seed}",
-        dataset="sums",
+    of = cell(
+        f"{problem.id} {solution.strategy} {budget} {solution.seed}",
         problem=problem.id or "",
-        model="toy",
-        setting="here",
         verifiers={"main": verifier} if isinstance(verifier, str) else {},
         strategy=solution.strategy,
         budget=budget,
         seed=solution.seed,
     )
     return Result(
-        cell=cell,
+        cell=of,
         answer=solution.answer,
         right=judge_answer(solution.answer, task, problem),
         confidence=solution.confidence,
@@ -91,31 +89,10 @@ def written(*samples: tuple[Any, ...], problem: str = "p", seed: int = 0, group:
 
     Class 0 is right; a score costs as many tokens as its sample. Samples come in the order in which they are written.
     """
-    made: list[RecordedSample] = []
+    drawn: list[RecordedSample] = []
     for kind, score, *rest in samples:
         tokens = rest[0] if rest else 10
-        answer = None if kind is None else f"answer {kind}"
-        made.append(
-            RecordedSample(
-                answer=answer,
-                answer_class=kind,
-                right=kind == 0,
-                status="finished",
-                tokens=tokens,
-                verifier_tokens=tokens,
-                scores={} if score is None else {"main": score},
-            )
-        )
-    cell = Cell(
-        key=f"{problem} {seed}",
-        dataset="written",
-        problem=problem,
-        group=group,
-        model="none",
-        setting="here",
-        strategy="best_of_n",
-        verifiers={"main": VERIFIER},
-        budget={"samples": len(made)},
-        seed=seed,
-    )
-    return ProblemPool(cell=cell, law=BestOfN(), drawn=tuple(made))
+        drawn.append(sample(kind, tokens, verifier_tokens=tokens, scores={} if score is None else {"main": score}))
+    own = {"problem": problem, "group": group, "seed": seed, "budget": {"samples": len(drawn)}, "model": "none"}
+    of = cell(f"{problem} {seed}", dataset="written", strategy="best_of_n", verifiers={"main": VERIFIER}, **own)
+    return ProblemPool(cell=of, law=BestOfN(), drawn=tuple(drawn))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.experiments import made as makes
 from tests.support.browser import CHROMIUM, add_script, colours, open_page
 from tests.trace.test_html import ATTACK, ODD, ODD_SHOWN, hostile_beams
 from tts.errors import ConfigError
@@ -17,9 +17,8 @@ from tts.experiments.output.report import report
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import study_config as configured
-from tts.experiments.study.record import Cell, Result, StoredStudy
+from tts.experiments.study.record import Result, StoredStudy
 from tts.trace.trace import Trace
-from tts.types import Usage
 
 pytest.importorskip("matplotlib", reason="figures need the extra experiments")
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -221,20 +220,8 @@ def made(path: Path, *results: Result, name: str = "made up", trace: Trace | Non
 
 
 def result(problem: str, **changes) -> Result:
-    cell = Cell(
-        key=problem,
-        dataset="sums",
-        problem=problem,
-        model=changes.pop("model", "toy"),
-        setting="s",
-        strategy=VOTE,
-        budget={"tokens": 9},
-        seed=0,
-    )
-    plain = Result(
-        cell=cell, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=5)
-    )
-    return dataclasses.replace(plain, **changes)
+    of = makes.cell(problem, problem=problem, model=changes.pop("model", "toy"), strategy=VOTE)
+    return makes.result(of, 5, **changes)
 
 
 def test_the_page_says_where_problems_are_from(html: str) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiments.made import cell
 from tests.experiments.studies import toy
 from tts.experiments.run.forecast import EarlierResults, RowForecast, forecast, total
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import ScoringCost, Setting
-from tts.experiments.study.record import Cell
 
 
 def expected(config: StudyConfig, earlier: EarlierResults | None = None) -> list[RowForecast]:
@@ -100,23 +100,14 @@ def test_dollars_are_those_of_both_models():
         scoring={"s": ScoringCost(10, 0.5)},
         usd_per_token=0.1,
     )
-    cell = Cell(
-        key="k",
-        dataset="d",
-        problem="p",
-        model="m",
-        setting=setting.digest,
-        strategy="s",
-        budget={"samples": 3},
-        seed=0,
-    )
+    one = cell(model="m", setting=setting.digest, strategy="s", budget={"samples": 3})
     for scoring, usd, tokens in (
         (ScoringCost(10, 0.5), 3 * 2 + 3 * 0.5, 90),
         (ScoringCost(10, None), None, 90),
         (None, None, 60),
     ):
         changed = dataclasses.replace(setting, scoring={"s": scoring})
-        (row,) = forecast([cell], {("m", None): changed}, EarlierResults(), slots=1)
+        (row,) = forecast([one], {("m", None): changed}, EarlierResults(), slots=1)
         assert (row.usd, row.tokens, row.whole) == (
             None if usd is None else pytest.approx(usd),
             tokens,

@@ -12,14 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.experiments.made import cell, result
+from tests.experiments.made import cell, result, sample
 from tests.support.guard import program, run_at_once
 from tts.errors import ConfigError, TTSError
 from tts.experiments.store import schema
 from tts.experiments.store.checking import StoreCheck
 from tts.experiments.store.schema import VERSION
 from tts.experiments.store.store import CellCounts, Store
-from tts.experiments.study.record import RecordedSample
 
 WORK = """
 import sys
@@ -46,6 +45,11 @@ def begun(path, cells: int) -> int:
     return study
 
 
+def alter(path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+
+
 def test_what_is_no_store_is_refused_and_left_as_it_is(path):
     for content in (b"a text of some length, and no database" * 9, b"short"):
         path.write_bytes(content)
@@ -58,26 +62,20 @@ def test_what_is_no_store_is_refused_and_left_as_it_is(path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_database_of_something_else_is_refused_and_left_as_it_is(path):
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE studies (id)")
-    other.close()
-    content = path.read_bytes()
-    with pytest.raises(ConfigError, match="something else"):
-        Store(path)
-    assert path.read_bytes() == content
+ANOTHER = (
+    rf"is of version {VERSION + 1}, but this release reads version {VERSION} \(hint: name another file with --store"
+)
 
 
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(path):
-    begun(path, 1)
-    with sqlite3.connect(path) as other:
-        other.execute(f"PRAGMA user_version = {VERSION + 1}")
-    other.close()
+@pytest.mark.parametrize(
+    ("cells", "change", "message"),
+    [(0, "CREATE TABLE studies (id)", "something else"), (1, f"PRAGMA user_version = {VERSION + 1}", ANOTHER)],
+)
+def test_another_database_is_refused_and_left_as_it_is(path, cells, change, message):
+    if cells:
+        begun(path, cells)
+    alter(path, change)
     content = path.read_bytes()
-    message = (
-        rf"is of version {VERSION + 1}, but this release reads version {VERSION} \(hint: name another file with "
-        r"--store, or read this"
-    )
     with pytest.raises(ConfigError, match=message):
         Store(path)
     assert path.read_bytes() == content
@@ -272,18 +270,12 @@ def test_what_is_kept_is_json_that_others_can_read(path):
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 
-def finished(path, cells: int, *, traced: bool = True) -> None:
+def finished(path, cells: int) -> None:
     study = begun(path, cells)
     with Store(path) as store:
         for leased in store.lease(study, "worker", cells):
-            drawn = (
-                RecordedSample(
-                    answer="4", answer_class=0, right=True, status="finished", tokens=3, scores={}, steps={}
-                ),
-            )
-            assert store.finish(
-                "worker", result(leased, drawn=drawn, answer="an answer of some length"), b"a trace" if traced else None
-            )
+            one = result(leased, drawn=(sample(),), answer="an answer of some length")
+            assert store.finish("worker", one, b"a trace")
 
 
 def checked(path) -> StoreCheck:
@@ -314,9 +306,7 @@ def test_a_store_as_it_was_written_is_whole(path):
 )
 def test_a_result_that_was_changed_is_found(path, change):
     finished(path, 5)
-    with sqlite3.connect(path) as db:
-        db.execute(f"{change} WHERE cell = 3")
-    db.close()
+    alter(path, f"{change} WHERE cell = 3")
     found = checked(path)
     assert (found.whole, found.unknown, len(found.damaged), found.faults) == (4, 0, 1, ())
     assert not found.ok
@@ -350,9 +340,7 @@ def test_any_overwritten_page_of_results_is_found(path):
 
 def test_results_of_an_earlier_revision_have_no_checksum_and_later_ones_do(path):
     finished(path, 4)
-    with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE checksums")
-    db.close()
+    alter(path, "DROP TABLE checksums")
     assert checked(path) == StoreCheck(0, 4, (), ())
     with Store(path) as store:
         store.add(1, [cell(7)])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.experiments.made import cell, result
+from tests.experiments.made import cell, result, sample
 from tts.errors import ConfigError
 from tts.experiments.study.record import RecordedSample, Result
 from tts.experiments.verifier_report.report import Verdict, VerifierReport, as_json, as_text, verifier_report
@@ -28,19 +28,8 @@ def pool(number: int, *samples: tuple[Any, ...], **given: Any) -> Result:
     drawn: list[RecordedSample] = []
     for kind, score, *rest in samples:
         tokens, steps = (*rest, *(10, ())[len(rest) :])
-        answer = None if kind is None else f"{number}: {kind}"
         scores, by_step = ({}, {}) if score is None else ({"main": score}, {"main": steps} if steps else {})
-        drawn.append(
-            RecordedSample(
-                answer=answer,
-                answer_class=kind,
-                right=kind == 0,
-                status="finished",
-                tokens=tokens,
-                scores=scores,
-                steps=by_step,
-            )
-        )
+        drawn.append(sample(kind, tokens, scores=scores, steps=by_step))
     usual = {"strategy": "best_of_n", "budget": {"samples": len(drawn)}, "verifiers": {"main": "toy"}}
     return result(cell(number, **(usual | given)), drawn=tuple(drawn))
 
@@ -222,7 +211,7 @@ def test_what_is_unknown_says_why() -> None:
 
 WITHOUT = result(
     cell(2, strategy="best_of_n", budget={"samples": 1}, verifiers={"main": "toy"}),
-    drawn=(RecordedSample(answer="3", answer_class=0, right=None, status="finished", tokens=5, scores={"main": 0.5}),),
+    drawn=(sample(right=None, scores={"main": 0.5}),),
 )
 
 
