@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -21,7 +22,7 @@ from tts.verifiers.toy import ToyVerifier
 
 PROBLEMS = ("3 + 4 - 2", "10 - 7 + 5 - 20", "1 + 1 + 1 + 1 + 1 + 1")
 PORTIONS = (1, 2, 3, 7, None)
-LIMITS = (Budget(samples=6), Budget(tokens=400), Budget(flops=900))
+COUNTED = ("generated_tokens", "verifier_tokens", "verifier_calls", "samples", "truncated_tokens", "prompt_tokens")
 
 
 def toy() -> ToyBackend:
@@ -30,19 +31,25 @@ def toy() -> ToyBackend:
 
 def row(c: Candidate) -> tuple[Any, ...]:
     t = c.trajectory
-    return (
-        c.index,
-        c.answer,
-        c.answer_class,
-        t.text,
-        t.token_ids,
-        t.logprobs,
-        t.status,
-        t.stream,
-        t.num_tokens,
-        t.depth,
-        dict(c.scores),
-    )
+    own = (t.text, t.token_ids, t.logprobs, t.status, t.stream, t.num_tokens, t.depth)
+    return (c.index, c.answer, c.answer_class, *own, dict(c.scores))
+
+
+def nodes_of(solution: Solution) -> list[str]:
+    kept = ("text", "tokens", "status", "stream", "scores")
+    return sorted(repr([node[name] for name in kept]) for node in solution.trace.canonical()["nodes"])
+
+
+def cut(problem: str, budget: Any, plan: str, portions: Sequence[int | None], seed: int) -> list[Solved]:
+    """Return a run whose rows are cut after so many tokens each, whose books are right, for each portion."""
+    verifier = ToyVerifier(error=0.1)
+    ends = [
+        solve_and_show(make_run(problem, budget, plan, toy(), seed=seed, verifiers=verifier), portion)
+        for portion in portions
+    ]
+    for end in ends:
+        check_books(end.search)
+    return ends
 
 
 def heavy(median: int = 60, spread: float = 1.15) -> FunctionBackend:
@@ -69,36 +76,15 @@ def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: st
     """Depths, step scores, verifier calls, log-probabilities and the trace's nodes equal those of rows that nothing
     cut.
     """
-    ends = [
-        solve_and_show(
-            make_run(problem, Budget(samples=6), plan, toy(), seed=2, verifiers={"main": ToyVerifier(error=0.1)}),
-            portion,
-        )
-        for portion in PORTIONS
-    ]
+    ends = cut(problem, Budget(samples=6), plan, PORTIONS, seed=2)
     whole = ends[-1]
     for end in ends:
-        check_books(end.search)
         assert [row(c) for c in end.solution.candidates] == [row(c) for c in whole.solution.candidates]
         assert end.solution.answer == whole.solution.answer
         usage, uncut = end.solution.usage, whole.solution.usage
-        for name in (
-            "generated_tokens",
-            "verifier_tokens",
-            "verifier_calls",
-            "samples",
-            "truncated_tokens",
-            "prompt_tokens",
-        ):
+        for name in COUNTED:
             assert getattr(usage, name) == getattr(uncut, name), name
-        nodes = [
-            [n[k] for k in ("text", "tokens", "status", "stream", "scores")]
-            for n in end.solution.trace.canonical()["nodes"]
-        ]
-        assert sorted(map(repr, nodes)) == sorted(
-            repr([n[k] for k in ("text", "tokens", "status", "stream", "scores")])
-            for n in whole.solution.trace.canonical()["nodes"]
-        )
+        assert nodes_of(end.solution) == nodes_of(whole.solution)
 
 
 @pytest.mark.slow
@@ -112,15 +98,8 @@ def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: st
 def test_where_tokens_are_held_for_scores_a_cut_changes_nothing(plan: str, limits: tuple[int, ...]) -> None:
     """What is held for scores is part of what a row may take, and is held once however often the row is resumed."""
     for limit, seed in itertools.product(limits, range(4)):
-        whole, *cut = (
-            solve_and_show(
-                make_run(PROBLEMS[1], limit, plan, toy(), seed=seed, verifiers={"main": ToyVerifier(error=0.1)}),
-                portion,
-            )
-            for portion in (None, 7, 3, 1)
-        )
-        for end in cut:
-            check_books(end.search)
+        whole, *others = cut(PROBLEMS[1], limit, plan, (None, 7, 3, 1), seed)
+        for end in others:
             assert written(end.solution) == written(whole.solution), (limit, seed)
 
 
@@ -155,28 +134,12 @@ def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> No
 @pytest.mark.parametrize("rule", STOP_RULES.names())
 def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str, seeds: int) -> None:
     for seed in range(seeds):
-        verifiers = {"main": ToyVerifier(error=0.1)}
-        ends = [
-            solve_and_show(
-                make_run(
-                    PROBLEMS[0],
-                    Budget(samples=24),
-                    f"best_of_n | {rule} | majority",
-                    toy(),
-                    seed=seed,
-                    verifiers=verifiers,
-                ),
-                p,
-            )
-            for p in (1, 7, None)
-        ]
+        ends = cut(PROBLEMS[0], Budget(samples=24), f"best_of_n | {rule} | majority", (1, 7, None), seed)
         stops = [
             (e.solution.stopped_by, [row(c) for c in e.solution.candidates], e.solution.usage.generated_tokens)
             for e in ends
         ]
         assert stops[0] == stops[1] == stops[2]
-        for end in ends:
-            check_books(end.search)
 
 
 def test_rows_that_wait_behind_a_stop_are_cancelled_and_have_no_vote() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from tts.types import Problem
 
 
 @pytest.fixture(scope="module")
-def alone() -> list[Any]:
+def alone():
     """The solutions of the problems, each solved alone by `tts.solve`."""
     return [tts.solve(p, 300, model="toy", strategy=PLAN, seed=3) for p in PROBLEMS]
 

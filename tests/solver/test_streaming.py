@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,17 @@ from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
 
 
-def test_events_have_the_texts_of_new_candidates_and_the_last_one_the_solution() -> None:
-    async def events() -> list:
-        return [
-            event async for event in tts.stream("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9) | majority")
-        ]
+def events_of(problem: str, budget: float = 400, strategy: str = "single", **more: Any) -> list[tts.Event]:
+    """Return all events of a stream."""
 
-    seen = asyncio.run(events())
+    async def events() -> list[tts.Event]:
+        return [event async for event in tts.stream(problem, budget, strategy=strategy, **more)]
+
+    return asyncio.run(asyncio.wait_for(events(), LIMIT_S))
+
+
+def test_events_have_the_texts_of_new_candidates_and_the_last_one_the_solution() -> None:
+    seen = events_of("3 + 4 - 2", model="toy", strategy="best_of_n(n=9) | majority")
     texts = [text for event in seen for text in event.texts]
     *before, last = seen
     assert all(event.solution is None for event in before)
@@ -58,12 +63,10 @@ def test_what_leaves_early_cancels_the_search() -> None:
 
 
 def test_a_mistake_is_raised_to_who_iterates() -> None:
-    async def events() -> None:
-        async for _ in tts.stream("1 + 1", 100, model="toy", verifier="checker", strategy="best_of_n | best"):
-            raise AssertionError("nothing may be spent")
-
+    heard: list[tts.Event] = []
     with pytest.raises(ConfigError, match="needs permission"):
-        asyncio.run(events())
+        events_of("1 + 1", model="toy", verifier="checker", strategy="best_of_n | best", on_event=heard.append)
+    assert heard == []
 
 
 def test_many_problems_are_awaited_as_they_are_solved() -> None:
@@ -78,15 +81,7 @@ def test_many_problems_are_awaited_as_they_are_solved() -> None:
 def test_the_callers_own_listener_hears_the_events_as_well() -> None:
     heard: list[tts.Event] = []
 
-    async def events() -> list[tts.Event]:
-        return [
-            event
-            async for event in tts.stream(
-                "3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9)", on_event=heard.append
-            )
-        ]
-
-    *seen, _ = asyncio.run(events())
+    *seen, _ = events_of("3 + 4 - 2", model="toy", strategy="best_of_n(n=9)", on_event=heard.append)
     assert seen == heard
     assert all(event.nodes is not None for event in heard)
 
@@ -182,16 +177,7 @@ def test_a_server_s_stream_is_seen_while_it_is_written(monkeypatch: pytest.Monke
     monkeypatch.setattr("tts.solver.live._LOOK_SECONDS", 0.001)
     server = ToyServer(pause_s=0.01)
     with serving(server) as url:
-
-        async def events() -> list:
-            return [
-                event
-                async for event in tts.stream(
-                    "3 + 4 - 2 + 9", 400, model="toy", url=url, task="arithmetic", strategy="single"
-                )
-            ]
-
-        seen = asyncio.run(asyncio.wait_for(events(), LIMIT_S))
+        seen = events_of("3 + 4 - 2 + 9", model="toy", url=url, task="arithmetic")
     written = [event.writing for event in seen if event.writing]
     whole = seen[-1].solution.candidates[0].trajectory.full_text
     assert len(set(written)) > 1
@@ -203,10 +189,7 @@ def test_the_engine_s_rows_are_seen_while_they_are_written(monkeypatch: pytest.M
     pytest.importorskip("torch", reason="the engine is not installed")
     monkeypatch.setattr("tts.solver.live._LOOK_SECONDS", 0.0005)
 
-    async def events() -> list:
-        return [event async for event in tts.stream("12 + 7 * 3 - 4 + 5 * 2", 2000, strategy="single")]
-
-    seen = asyncio.run(asyncio.wait_for(events(), LIMIT_S))
+    seen = events_of("12 + 7 * 3 - 4 + 5 * 2", 2000)
     whole = seen[-1].solution.candidates[0].trajectory.full_text
     written = [event.writing for event in seen if event.writing]
     assert written
