@@ -107,54 +107,41 @@ def test_a_damage_changes_every_answer(task: MathTask, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder of problems")
-@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
-def test_at_most_one_percent_of_public_answers_change_under_a_harmless_rewriting(task: MathTask, step: int) -> None:
+def test_at_most_one_percent_of_public_answers_change_under_a_harmless_rewriting(task: MathTask) -> None:
     answers = data_references()
-    chosen = [answer for place, answer in enumerate(answers) if place % step == 0 or not answer.isdigit()]
     for name, rewriting in REWRITINGS.items():
-        count, wrong = failures_of(task, rewriting, chosen, equal=True)
+        count, wrong = failures_of(task, rewriting, answers, equal=True)
         assert len(wrong) <= count / 100, (name, wrong[:5])
 
 
 # Random pairs ---------------------------------------------------------------------------------------------------------
 
-TIMES = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda t: f"{t[0]}:{t[1]:02d}")
-HALF_DAYS = st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from("ap")).map(
-    lambda t: f"{t[0]}:{t[1]:02d} {t[2]}m"
-)
-DATES = st.dates().filter(lambda day: day.year > 999).map(lambda day: day.isoformat())
-RANGES = st.tuples(st.integers(0, 3000), st.integers(1, 500)).map(lambda t: f"{t[0]}-{t[0] + t[1]}")
-TELEPHONES = st.tuples(st.integers(200, 999), st.integers(0, 9999)).map(lambda t: f"{t[0]}-{t[1]:04d}")
-LONG_TELEPHONES = st.tuples(st.integers(200, 999), st.integers(200, 999), st.integers(0, 9999)).map(
-    lambda t: f"({t[0]}) {t[1]}-{t[2]:04d}"
-)
-VERSIONS = st.lists(st.integers(0, 40), min_size=3, max_size=4).map(lambda parts: ".".join(map(str, parts)))
-PAIRS = st.tuples(st.sampled_from(["()", "[]", "(]", "[)"]), st.integers(-20, 20), st.integers(-20, 20)).map(
-    lambda t: f"{t[0][0]}{t[1]}, {t[2]}{t[0][1]}"
-)
-COORDINATES = st.tuples(st.integers(0, 89), st.integers(0, 59), st.sampled_from("NSEW")).map(
-    lambda t: f"{t[0]}°{t[1]}'{t[2]}"
-)
-LISTS = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(lambda items: "[" + ", ".join(map(str, items)) + "]")
+FORMS = {
+    "times": st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda t: f"{t[0]}:{t[1]:02d}"),
+    "half days": st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from("ap")).map(
+        lambda t: f"{t[0]}:{t[1]:02d} {t[2]}m"
+    ),
+    "dates": st.dates().filter(lambda day: day.year > 999).map(lambda day: day.isoformat()),
+    "ranges": st.tuples(st.integers(0, 3000), st.integers(1, 500)).map(lambda t: f"{t[0]}-{t[0] + t[1]}"),
+    "telephones": st.tuples(st.integers(200, 999), st.integers(0, 9999)).map(lambda t: f"{t[0]}-{t[1]:04d}"),
+    "long telephones": st.tuples(st.integers(200, 999), st.integers(200, 999), st.integers(0, 9999)).map(
+        lambda t: f"({t[0]}) {t[1]}-{t[2]:04d}"
+    ),
+    "versions": st.lists(st.integers(0, 40), min_size=3, max_size=4).map(lambda parts: ".".join(map(str, parts))),
+    "pairs": st.tuples(st.sampled_from(["()", "[]", "(]", "[)"]), st.integers(-20, 20), st.integers(-20, 20)).map(
+        lambda t: f"{t[0][0]}{t[1]}, {t[2]}{t[0][1]}"
+    ),
+    "coordinates": st.tuples(st.integers(0, 89), st.integers(0, 59), st.sampled_from("NSEW")).map(
+        lambda t: f"{t[0]}°{t[1]}'{t[2]}"
+    ),
+    "lists": st.lists(st.integers(0, 9), min_size=1, max_size=3).map(
+        lambda items: "[" + ", ".join(map(str, items)) + "]"
+    ),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "texts",
-    [TIMES, HALF_DAYS, DATES, RANGES, TELEPHONES, LONG_TELEPHONES, VERSIONS, PAIRS, COORDINATES, LISTS],
-    ids=[
-        "times",
-        "half days",
-        "dates",
-        "ranges",
-        "telephones",
-        "long telephones",
-        "versions",
-        "pairs",
-        "coordinates",
-        "lists",
-    ],
-)
+@pytest.mark.parametrize("texts", FORMS.values(), ids=FORMS)
 def test_things_of_one_form_are_equal_only_where_they_are_written_alike(
     task: MathTask, texts: st.SearchStrategy[str]
 ) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -32,6 +33,12 @@ READY = "print('{\"ready\": true}', flush=True)"
 
 def python(*lines: str) -> list[str]:
     return [sys.executable, "-c", "\n".join(lines)]
+
+
+def working(command: list[str]) -> Any:
+    """Start a worker, whose input and output are pipes."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
 def is_gone(pid: int) -> bool:
@@ -182,11 +189,7 @@ def test_the_worker_ends_with_the_interpreter_and_nothing_heavy_is_imported_here
 @POSIX
 def test_the_worker_ends_when_its_input_ends_and_bounds_its_memory():
     command = [sys.executable, "-m", "tts.tasks.math_worker"]
-    with subprocess.Popen(
-        command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
-    ) as worker:
-        assert worker.stdin is not None
-        assert worker.stdout is not None
+    with working(command) as worker:
         assert json.loads(worker.stdout.readline()) == {"ready": True}
         limits = Path(f"/proc/{worker.pid}/limits")
         if limits.exists():
@@ -201,10 +204,7 @@ def test_the_kernel_ends_a_hanging_worker_that_nobody_kills():
         "import time", "from tts.tasks.worker import serve", "serve(lambda: lambda request: time.sleep(60) or {})"
     )
     request = json.dumps({"form": "x", "limit_s": -4})  # five seconds after the limit, hence one second from now
-    with subprocess.Popen(
-        command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
-    ) as worker:
-        assert worker.stdin is not None
+    with working(command) as worker:
         worker.stdin.write(request + "\n")
         worker.stdin.close()
         assert worker.wait(timeout=LIMIT_S) == -signal.SIGALRM

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.addons.code.test_code import MODES, SHUT_IN
 from tts.errors import CapabilityError
 from tts_addons.code import bounds, cgroup, sandbox, seccomp
 from tts_addons.code.process_tree import descendants, folder_bytes, memory_of
 from tts_addons.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, run
 from tts_addons.code.view import may_enter
 
-SHUT_IN = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"programs cannot be shut in here: {sandbox.why_not()}")
-MODES = [pytest.param(True, marks=SHUT_IN, id="landlock"), pytest.param(False, id="none")]
 FILTERED = pytest.mark.skipif(bool(bounds.no_filter()), reason=f"no filter of system calls here: {bounds.no_filter()}")
 MIB = 1 << 20
 LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.addons.code.test_code import MODES
 from tts_addons.code import sandbox
 from tts_addons.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, run
 from tts_addons.code.steps import read_tests
 
-SHUT_IN = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"programs cannot be shut in here: {sandbox.why_not()}")
-MODES = [pytest.param(True, marks=SHUT_IN, id="landlock"), pytest.param(False, id="none")]
 RIGHT = "def f(x):\n    return [x * 37 + 11, str(x)]\n"
 CASES = [(3, [122, "3"]), (40, [1491, "40"])]
 FORMS = {

@@ -10,7 +10,7 @@ import pytest
 
 from tests.search.written import run as written
 from tests.support.guard import LIMIT_S
-from tests.support.runs import check_books, make_run, solve, solve_and_show
+from tests.support.runs import check_books, make_run, search_one, solve_and_show, texts_of
 from tts import tasks
 from tts.backends.base import StopCondition
 from tts.backends.function import Answer, Ask, FunctionBackend
@@ -163,9 +163,7 @@ def test_different_programs_run_side_by_side_and_show_what_they_would_alone(
 
     monkeypatch.setattr(Code, "outcome", counted)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    end = solve_and_show(make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text"))
-    assert end.search is not None
-    check_books(end.search)
+    end = search_one("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text")
     assert most == cores
     for c in end.solution.candidates:
         text = c.trajectory.full_text
@@ -173,12 +171,8 @@ def test_different_programs_run_side_by_side_and_show_what_they_would_alone(
         assert text.endswith(f"```output\n{number}\n```\nSo it is {number}.")
     monkeypatch.setattr(Code, "outcome", outcome)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    alone = solve_and_show(
-        make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text")
-    ).solution
-    assert [c.trajectory.full_text for c in alone.candidates] == [
-        c.trajectory.full_text for c in end.solution.candidates
-    ]
+    alone = search_one("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text").solution
+    assert texts_of(alone) == texts_of(end)
     assert alone.usage.tokens == end.solution.usage.tokens
 
 
@@ -211,11 +205,7 @@ def test_bad_parameters_are_refused(text: str, message: str) -> None:
 
 
 def test_with_time_alone_it_comes_to_an_answer() -> None:
-    solution = solve(
-        make_run(
-            "How much?", Budget(seconds=5), "program_aided(n=2)", FunctionBackend(Writer(["print(2)"])), task="text"
-        )
-    )
+    solution = run(Writer(["print(2)"]), "program_aided(n=2)", Budget(seconds=5)).solution
     assert solution.answer == solution.candidates[0].answer
     assert "So it is 2." in solution.candidates[0].trajectory.full_text
 
