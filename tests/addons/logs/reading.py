@@ -20,6 +20,6 @@ def judged(pool: tts.Pool, problem: int = 0) -> list[tuple[str | None, bool | No
     return [(one.answer, one.right, one.given) for one in pool.problems[problem].drawn]
 
 
-def accuracy(pool: tts.Pool, strategy: str = "random choice", size: int = 1, **options: Any) -> float:
+def accuracy(pool: tts.Pool | tts.Study, strategy: str = "random choice", size: int = 1, **options: Any) -> float:
     ((curve,)) = pool.replay([strategy], [size], **options)
     return curve.curve.accuracy[0].value

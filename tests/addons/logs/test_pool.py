@@ -20,7 +20,7 @@ import pytest
 
 import tts
 from tests.addons.connections import is_open, note_connections
-from tests.addons.logs.reading import accuracy, answers, right
+from tests.addons.logs.reading import accuracy, answers, judged, right
 from tts.errors import ConfigError
 from tts.experiments.analysis.replayable import PartialResults
 from tts.experiments.datasets.parquet import read_parquet
@@ -37,6 +37,11 @@ ROWS = [
     {"problem": "a", "answer": "", "scores": None, "tokens": 9},
     {"problem": "b", "answer": 5, "scores": 0.1, "tokens": 4},
 ]
+
+
+def drawn_of(pool: tts.Pool) -> list[str]:
+    """Return all samples as text, in which NaN equals NaN."""
+    return [repr(one.drawn) for one in pool.problems]
 
 
 def test_a_pool_that_is_dropped_closes_its_temporary_database() -> None:
@@ -70,9 +75,7 @@ def test_a_list_a_problem_is_the_same_as_a_row_a_sample():
         }
         for i in range(2)
     ]
-    by_list, by_row = tts.Pool.from_rows(lists), tts.Pool.from_rows(ROWS)
-    for one, other in zip(by_list.problems, by_row.problems, strict=True):
-        assert repr(one.drawn) == repr(other.drawn)  # NaN equals NaN in text
+    assert drawn_of(tts.Pool.from_rows(lists)) == drawn_of(tts.Pool.from_rows(ROWS))
 
 
 def test_replay_agrees_with_an_enumeration():
@@ -104,7 +107,7 @@ def test_given_verdicts_are_kept_and_differences_are_told():
         for answer in ("0.5", "1/2", "3")
     ]
     ours = tts.Pool.from_rows(rows)
-    assert [(one.right, one.given) for one in ours.problems[0].drawn] == [(True, False), (True, True), (False, False)]
+    assert judged(ours) == [("0.5", True, False), ("1/2", True, True), ("3", False, False)]
     assert (ours.report.differ, ours.report.judged) == (1, 3)
     assert ours.report.differences == [
         "row 1: the answer '0.5' is right by the reference '1/2', but wrong by the source"
@@ -154,25 +157,19 @@ def test_csv_and_parquet_have_the_same_samples_as_json_lines(tmp_path, write):
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
-    assert [repr(one.drawn) for one in tts.Pool.from_csv(tmp_path / "rows.csv").problems] == [
-        repr(one.drawn) for one in plain.problems
-    ]
+    assert drawn_of(tts.Pool.from_csv(tmp_path / "rows.csv")) == drawn_of(plain)
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    table = tts.Pool.from_parquet(tmp_path / "rows.parquet")
-    assert [repr(one.drawn) for one in table.problems] == [repr(one.drawn) for one in plain.problems]
+    assert drawn_of(tts.Pool.from_parquet(tmp_path / "rows.parquet")) == drawn_of(plain)
 
 
 def test_a_saved_pool_replays_to_the_same_figures(tmp_path):
     pool = tts.Pool.from_rows(ROWS, name="sums")
     study = pool.save(tmp_path / "store.sqlite")
-    strategies, sizes = (
-        ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | unanimous(window=2)"],
-        [1, 2, 3],
-    )
-    stored, own = study.replay(strategies, sizes), pool.replay(strategies, sizes)
+    strategies = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | unanimous(window=2)"]
+    stored, own = study.replay(strategies, [1, 2, 3]), pool.replay(strategies, [1, 2, 3])
     assert [one.curve.accuracy for one in stored] == [one.curve.accuracy for one in own]
     assert [one.curve.costs["tokens"].tolist() for one in stored] == [one.curve.costs["tokens"].tolist() for one in own]
     with pytest.warns(NamedAlike, match="already,.*1"):
@@ -236,17 +233,10 @@ def test_two_pools_of_one_name_are_told_apart(tmp_path):
     first.save(store)
     with pytest.warns(NamedAlike, match="'mine'.*1,.*stays; it"):
         second.save(store)
-    with pytest.warns(
-        NamedAlike,
-        match="1,.*added;.*name.*2",
-    ):
+    with pytest.warns(NamedAlike, match="1,.*added;.*name.*2"):
         again = first.save(store)
     by_name, by_number = (tts.Study.from_store(each, store=store) for each in ("mine", "1"))
-    assert [one.replay(["pass@k"], [1])[0].curve.accuracy[0].value for one in (by_name, by_number, again)] == [
-        0.0,
-        1.0,
-        1.0,
-    ]
+    assert [accuracy(one, "pass@k") for one in (by_name, by_number, again)] == [0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -340,11 +330,8 @@ def test_the_recorded_pool_with_rewards_has_its_known_figures():
     folder = os.environ.get("TTS_DATA_DIR")
     if not folder or not (path := Path(folder, "pools", "qwen25math", "math_cot_100_n8_rm.jsonl")).exists():
         pytest.skip("TTS_DATA_DIR has no pools/qwen25math")
-    meanings, names = (
-        ("problem", "text", "answer", "reference", "correct", "scores"),
-        "idx code pred gt score pred_score",
-    )
-    fields = dict(zip(meanings, names.split(), strict=True))
+    meanings, names = "problem text answer reference correct scores", "idx code pred gt score pred_score"
+    fields = dict(zip(meanings.split(), names.split(), strict=True))
     pool = tts.Pool.from_jsonl(path, fields=fields, verdicts="given")
     assert accuracy(pool, "pass@k", 1) == pytest.approx(0.910, abs=1e-9)
     assert accuracy(pool, "pass@k", 8) == pytest.approx(0.96)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.addons.logs.reading import accuracy, judged
+from tests.addons.logs.reading import accuracy, judged, right
 from tests.addons.logs.test_logs import document
 from tests.experiments.trials import trial
 from tts.errors import ConfigError
@@ -41,7 +41,7 @@ def test_passes_of_programs_are_verdicts_and_tests_are_no_answers(write, metric)
     for row in rows:
         del row["exact_match"]
     pool = tts.Pool.from_files(write(*rows))
-    assert [one.right for problem in pool.problems for one in problem.drawn] == [True, False, False, False]
+    assert [right(pool, i) for i in range(4)] == [[True], [False], [False], [False]]
 
 
 @needs_cases
@@ -56,12 +56,6 @@ def test_references_that_are_programs_are_compared_by_no_task(program):
     )
     assert (texts_of(pool), accuracy(pool)) == (["f = 1\n"], 1)
     assert any("a program as reference" in line for line in pool.report.lines())
-
-
-@pytest.mark.parametrize("reference", ["import tariffs", "class struggle", "assert dominance", "the public good"])
-def test_words_of_programs_in_references_are_no_programs(reference):
-    pool = tts.Pool.from_rows([{"problem": "p", "answer": reference, "reference": reference}], task=None)
-    assert pool.problems[0].drawn[0].right is True
 
 
 def test_programs_that_do_not_run_are_told(tmp_path):
@@ -89,14 +83,16 @@ def test_one_long_answer_among_short_ones_stays_an_answer():
 @pytest.mark.parametrize("reference", ['["42"]', "['42']", "('42',)", ["42"], [42]])
 def test_a_reference_in_a_list_is_the_reference(reference):
     pool = tts.Pool.from_rows([{"problem": "p", "text": "\\boxed{42}", "reference": reference}])
-    assert pool.problems[0].drawn[0].right is True
+    assert right(pool) == [True]
 
 
-@pytest.mark.parametrize("reference", ["[1, 2]", "(0, 1]", "[42]"])
-def test_a_list_of_numbers_stays_a_reference(reference):
-    assert (
-        tts.Pool.from_rows([{"problem": "p", "answer": reference, "reference": reference}]).problems[0].drawn[0].right
-    )
+WORDS_OF_PROGRAMS = ["import tariffs", "class struggle", "assert dominance", "the public good"]
+
+
+@pytest.mark.parametrize("reference", ["[1, 2]", "(0, 1]", "[42]", *WORDS_OF_PROGRAMS])
+def test_lists_of_numbers_and_words_of_programs_stay_references(reference):
+    pool = tts.Pool.from_rows([{"problem": "p", "answer": reference, "reference": reference}], task=None)
+    assert right(pool) == [True]
 
 
 def test_several_references_leave_the_verdict_to_the_source():

@@ -151,10 +151,8 @@ def test_a_column_of_predictions_never_replaces_extraction_in_silence(text, colu
 
 
 def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_reference(write):
-    for row in (
-        {"problem": "p", "text": BOXED[0], "answer": "4"},
-        {"problem": "p", "completions": BOXED, "answer": "4"},
-    ):
+    for texts in ({"text": BOXED[0]}, {"completions": BOXED}):
+        row = {"problem": "p", **texts, "answer": "4"}
         with pytest.raises(ConfigError, match=r"1:.*field 'answer'.*--field reference=answer"):
             tts.Pool.from_files(write(row))
         pool = tts.Pool.from_files(write(row), fields={"reference": "answer"})
@@ -218,10 +216,7 @@ def test_the_final_answer_of_a_worked_solution_is_the_reference():
 
 def test_an_import_of_which_the_task_finds_nothing_right_is_refused_until_someone_chose(write):
     rows = [{"problem": n, "text": BOXED[0], "reference": "Paris", "correct": True} for n in range(3)]
-    with pytest.raises(
-        ConfigError,
-        match=r"'text'.*3.*source.*right.*the",
-    ) as no:
+    with pytest.raises(ConfigError, match=r"'text'.*3.*source.*right.*the") as no:
         tts.Pool.from_files(write(*rows))
     assert "--verdicts given" in no.value.hint
     assert right(tts.Pool.from_files(write(*rows), verdicts="given")) == [True]
