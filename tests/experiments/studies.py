@@ -11,20 +11,19 @@ from tts.experiments.analysis.table import NOT_REPEATED, table
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.record import Result
 
+PLAIN: dict[str, Any] = {
+    "name": "toy",
+    "models": "toy",
+    "verifiers": "toy(error=0.2)",
+    "strategies": ["best_of_n | majority", "best_of_n | best"],
+    "budgets": {"samples": [1, 4]},
+}
 SUMS = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "operations": [2, 4]}
 
 
 def toy(*, limit: int = 6, **changes: Any) -> StudyConfig:
     """Return a study of two strategies and two budgets on sums."""
-    plain: dict[str, Any] = {
-        "name": "toy",
-        "models": "toy",
-        "verifiers": "toy(error=0.2)",
-        "problems": {**SUMS, "limit": limit},
-        "strategies": ["best_of_n | majority", "best_of_n | best"],
-        "budgets": {"samples": [1, 4]},
-    }
-    return study_config({**plain, **changes})
+    return study_config({**PLAIN, "problems": {**SUMS, "limit": limit}, **changes})
 
 
 def final(results: Iterable[Result]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.experiments.studies import SUMS
+from tests.experiments.studies import PLAIN, SUMS
 from tests.support.guard import LIMIT_S
 from tts.experiments.api import PartialResults
 from tts.experiments.run.runner import RunSummary
@@ -30,14 +30,7 @@ problems: {dataset: arithmetic, operators: +-, parentheses: false, operations: [
 strategies: [best_of_n | majority, best_of_n | best]
 budgets: {samples: [1, 4]}
 """
-SETTINGS: dict[str, Any] = {
-    "name": "toy",
-    "models": "toy",
-    "verifiers": "toy(error=0.2)",
-    "problems": {**SUMS, "limit": 6, "group_by": "operations"},
-    "strategies": ["best_of_n | majority", "best_of_n | best"],
-    "budgets": {"samples": [1, 4]},
-}
+SETTINGS: dict[str, Any] = {**PLAIN, "problems": {**SUMS, "limit": 6, "group_by": "operations"}}
 
 
 @pytest.fixture(autouse=True)
@@ -107,14 +100,14 @@ def test_a_wrong_setting_is_refused_with_its_cure(change: dict[str, Any], cause:
 
 def test_a_wrong_yaml_is_refused_with_its_cure() -> None:
     pytest.importorskip("yaml")
-    with pytest.raises(tts.ConfigError, match=r"study.*'none.yaml',.*read:.*file"):
-        tts.Study.from_yaml("none.yaml")
-    with pytest.raises(tts.ConfigError, match=r"study: this.*YAML.*2"):
-        tts.Study.from_yaml("name: toy\nmodels: [toy")
-    with pytest.raises(tts.ConfigError, match=r"study:.*setting 'name.x'.*1"):
-        tts.Study.from_yaml(YAML, **{"name.x": 1})
-    with pytest.raises(tts.ConfigError, match=r"study:.*study.*'seed'"):
-        tts.Study.from_yaml(YAML, seed=1)
+    for text, settings, told in (
+        ("none.yaml", {}, r"study.*'none.yaml',.*read:.*file"),
+        ("name: toy\nmodels: [toy", {}, r"study: this.*YAML.*2"),
+        (YAML, {"name.x": 1}, r"study:.*setting 'name.x'.*1"),
+        (YAML, {"seed": 1}, r"study:.*study.*'seed'"),
+    ):
+        with pytest.raises(tts.ConfigError, match=told):
+            tts.Study.from_yaml(text, **settings)
 
 
 # running one
@@ -193,7 +186,7 @@ def test_parts_of_a_study_are_run_apart() -> None:
 
 def test_a_stored_study_is_read_and_resumed(study: tts.Study) -> None:
     stored = tts.Study.from_store("toy")
-    assert stored.table() == study.table()
+    assert stored.table() == tts.Study(**SETTINGS).table() == study.table()
     assert stored.config == study.config
     assert stored.name == "toy"
     assert stored.run(progress=False).counts.done == 24
@@ -258,10 +251,6 @@ def test_a_study_without_results_says_so() -> None:
     tts.Study(**{**SETTINGS, "seeds": [7]}).run(progress=False)
     with pytest.raises(tts.ConfigError, match="has no results"):  # those of another configuration are not its own
         study.table()
-
-
-def test_another_process_reads_what_one_has_run(study: tts.Study) -> None:
-    assert tts.Study(**SETTINGS).table() == study.table()
 
 
 def test_an_unfinished_study_is_read_with_a_warning() -> None:
@@ -366,13 +355,8 @@ def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
 
 
 def test_results_that_are_no_pools_are_counted() -> None:
-    study = tts.Study(
-        **{
-            **SETTINGS,
-            "strategies": ["best_of_n", "best_of_n | unanimous(window=2) | majority"],
-            "record": {"candidates": True},
-        }
-    )
+    strategies = ["best_of_n", "best_of_n | unanimous(window=2) | majority"]
+    study = tts.Study(**{**SETTINGS, "strategies": strategies, "record": {"candidates": True}})
     study.run(progress=False)
     with pytest.warns(PartialResults, match="12.*samples: 12.*ended"):
         study.replay(["best_of_n | majority"])

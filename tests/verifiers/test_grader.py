@@ -19,7 +19,7 @@ from tests.backends.openai.making import using
 from tests.backends.openai.server import Token, ToyServer
 from tests.support import pair
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solve_runs
+from tests.support.runs import Solved, check_books, make_run, search_one, solve_runs
 from tests.verifiers.paths import path, wholes
 from tests.verifiers.test_genrm import Law
 from tts.backends.function import FunctionBackend
@@ -193,12 +193,7 @@ def test_on_the_engine_it_is_the_law_of_the_next_token_and_its_tokens_are_booked
 def test_no_limit_is_passed_at_any_size(plan: str) -> None:
     for tokens in (30, 300, 900, 1500, 2500, 4000, 9000):
         grader = Grader(prompt_tokens=220)
-        run = make_run(
-            "3 + 4 - 2", Budget(tokens=tokens), plan, ToyBackend(ToyLanguage(accuracy=0.5)), verifiers={"main": grader}
-        )
-        [end] = asyncio.run(solve_runs([run]))
-        check_books(end.search)  # type: ignore[arg-type]
-        assert end.solution.error is None
+        end = search_one("3 + 4 - 2", tokens, plan, ToyBackend(ToyLanguage(accuracy=0.5)), verifiers=grader)
         assert end.solution.usage.tokens <= tokens
 
 

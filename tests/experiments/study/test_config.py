@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.experiments.studies import toy
 from tts.backends.base import Sampling
 from tts.errors import ConfigError, MissingDependency
 from tts.experiments.run.runner import PreparedStudy
@@ -241,31 +242,19 @@ def test_a_study_that_no_memory_holds_is_refused_in_one_line_before_it_is_built(
 
 @pytest.mark.slow
 def test_the_cells_of_all_problems_are_counted_before_a_model_is_loaded():
-    config = study_config(
-        {
-            "name": "x",
-            "models": "toy",
-            "problems": {"dataset": "arithmetic", "limit": 30},
-            "strategies": "single",
-            "budgets": 9,
-            "seeds": 400_000,
-        }
-    )
-    with pytest.raises(
-        ConfigError,
-        match=r"12,000,000.*\(30.*1.*budgets",
-    ):
+    config = toy(limit=30, strategies="single", budgets=9, seeds=400_000)
+    with pytest.raises(ConfigError, match=r"12,000,000.*\(30.*1.*budgets"):
         PreparedStudy(config)
 
 
-def test_concurrency_is_no_part_of_what_a_study_is(file: Path):
-    assert read_study(file, ["concurrency=3"]).plain_settings() == read_study(file).plain_settings()
-    assert read_study(file, ["seeds=3"]).plain_settings() != read_study(file).plain_settings()
-
-
-def test_whether_texts_are_kept_is_no_part_of_what_a_study_is(file: Path):
-    assert read_study(file, ["record.texts=false"]).record.texts is False
-    assert read_study(file, ["record.texts=false"]).plain_settings() == read_study(file).plain_settings()
+@pytest.mark.parametrize(
+    ("override", "is_same"), [("concurrency=3", True), ("record.texts=false", True), ("seeds=3", False)]
+)
+def test_concurrency_and_kept_texts_are_no_part_of_what_a_study_is(file: Path, override: str, is_same: bool):
+    plain = read_study(file)
+    changed = read_study(file, [override])
+    assert changed != plain
+    assert (changed.plain_settings() == plain.plain_settings()) is is_same
 
 
 def test_a_data_set_may_be_named_by_a_text_alone():

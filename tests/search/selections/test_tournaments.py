@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.search.written import run as written
 from tests.support.candidates import ScoredSearch, candidates
-from tests.support.runs import Clock, Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Clock, Solved, make_run, search_one, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Exhausted
 from tts.budget.budget import Budget
@@ -191,10 +191,7 @@ def _answer(t: Trajectory) -> int:
 
 def run(plan: str, **limits: int) -> Solved:
     backend = ToyBackend(ToyLanguage(accuracy=0.1, slips=((1, 0.3), (-1, 0.3), (5, 0.2), (-5, 0.2))))
-    end = solve_and_show(make_run("10 - 7 + 5 - 20", Budget(**limits), plan, backend, verifiers={"main": Compares()}))
-    assert end.solution.error is None
-    check_books(end.search)
-    return end
+    return search_one("10 - 7 + 5 - 20", Budget(**limits), plan, backend, verifiers=Compares())
 
 
 @pytest.mark.parametrize("plan", ["knockout", "league(opponents=1)", "league(opponents=3)"])
