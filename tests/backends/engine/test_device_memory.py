@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from typing import Any
 
@@ -13,11 +14,12 @@ pytest.importorskip("transformers", reason="the tiny model is one of the transfo
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
 from tests.backends.conftest import checkpoint_of, tiny_model, tiny_tokenizer  # noqa: E402
+from tts.backends import kernels  # noqa: E402
 from tts.backends.engine import loading  # noqa: E402
 from tts.backends.engine.device import memory  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.loading.expected import expected_models, expecting  # noqa: E402
-from tts.errors import ConfigError, KVBudgetError  # noqa: E402
+from tts.errors import ConfigError, KVBudgetError, MissingDependency  # noqa: E402
 from tts.models import registry  # noqa: E402
 from tts.solver.model_cache import loaded_records  # noqa: E402
 from tts.verifiers.making import make_verifier  # noqa: E402
@@ -141,3 +143,12 @@ def tiny_runner(**options: Any) -> Any:
     tokenizer = tiny_tokenizer()
     checkpoint = checkpoint_of(tiny_model(len(tokenizer)), tokenizer)
     return make_runner(checkpoint, EngineOptions(device="cpu", threads=1, **options))[0]
+
+
+def test_a_missing_triton_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    for name in ("attention_triton", "draw_triton", "norm_triton", "rope_triton"):  # as before their first import
+        monkeypatch.delitem(sys.modules, f"tts.backends.kernels.{name}", raising=False)
+        monkeypatch.delattr(kernels, name, raising=False)
+    with pytest.raises(MissingDependency, match=r"triton.*pip install triton"):
+        tiny_runner(executor="triton")

@@ -47,16 +47,17 @@ from tts.errors import KVBudgetError
 # Tiny pools -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("tokens", [5, 64])
 @pytest.mark.parametrize(("blocks", "sizes"), [(8, (70, 33, 1)), (12, (110, 110, 97)), (20, (200, 17, 180, 64))])
 def test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps(
-    blocks: int, sizes: tuple[int, ...], tokens: int
+    blocks: int, sizes: tuple[int, ...], tokens: int, share: bool
 ) -> None:
     caps = (1, 16, 23, 2, 30, 17)
     roomy = Hand(runner_of(ROOMY))
     wanted = script(roomy, sizes, caps)
     roomy.run()
-    hand = Hand(runner_of(blocks, tokens=tokens, rows=7))
+    hand = Hand(runner_of(blocks, tokens=tokens, rows=7, share=share))
     scribble(hand.runner)
     asked = script(hand, sizes, caps)
     steps = 0

@@ -71,9 +71,11 @@ class Memory(RuleBasedStateMachine):
     compared.
     """
 
-    @initialize(blocks=st.integers(5, 24), rows=st.integers(1, 5), tokens=st.sampled_from([3, 16, 40]))
-    def begin(self, blocks: int, rows: int, tokens: int) -> None:
-        self.tested = Hand(runner_of(blocks, rows=rows, tokens=tokens))
+    @initialize(
+        blocks=st.integers(5, 24), rows=st.integers(1, 5), tokens=st.sampled_from([3, 16, 40]), share=st.booleans()
+    )
+    def begin(self, blocks: int, rows: int, tokens: int, share: bool) -> None:
+        self.tested = Hand(runner_of(blocks, rows=rows, tokens=tokens, share=share))
         self.oracle = Hand(runner_of(ROOMY))
         self.breaking = self.tested.runner.decoder = Breaking(self.tested.runner.decoder)
         scribble(self.tested.runner)

@@ -59,10 +59,10 @@ class Forest:
         length, start = self.parts[node].length, self.starts[node]
         return [(block, start + BLOCK * i, min(BLOCK, length - BLOCK * i)) for i, block in enumerate(self.blocks[node])]
 
-    def plan(self) -> StepPlan:
+    def plan(self, *, share: bool = True) -> StepPlan:
         columns = [[self.places[node], self.first(node), self.parts[node].fed] for node in self.rows]
         rows = StepRows(*(np.array(column, np.int64) for column in zip(*columns, strict=True)))
-        return make_plan(rows, self.table, self.following)
+        return make_plan(rows, self.table, self.following, share=share)
 
 
 def grown(parts: Sequence[Part], seed: int = 0, *, size: int | None = None) -> Forest:
@@ -169,6 +169,19 @@ def test_every_query_reads_its_path_and_every_node_is_read_once(forest: Forest) 
 
 
 @settings(deadline=None)
+@given(forests())
+def test_without_sharing_every_row_reads_its_path_by_itself(forest: Forest) -> None:
+    planned = forest.plan(share=False)
+    check_queries(forest, planned)
+    check_items(planned)
+    assert planned.order.tolist() == list(range(len(forest.rows)))
+    lengths = [forest.parts[node].length for row in forest.rows for node in forest.path(row)]
+    assert planned.keys_read == sum(lengths)
+    assert len(planned.plan.items) == sum(length > 0 for length in lengths)
+    assert planned.keys_unshared == forest.plan().keys_unshared
+
+
+@settings(deadline=None)
 @given(forests(), st.integers(0, 1 << 30))
 def test_neither_places_nor_blocks_nor_the_order_of_rows_change_what_is_read(forest: Forest, seed: int) -> None:
     one, other = forest.plan(), grown(forest.parts, seed, size=200).plan()
@@ -187,6 +200,7 @@ def test_a_tree_by_hand() -> None:
     assert sorted((high - low) for *_, low, high in planned.plan.items.tolist()) == [1, 4, 5, 6]
     assert planned.keys_read == 20 + 17 + 3 + 5
     assert planned.keys_unshared == 23 + 37 + 39 + 40 + 41 + 42
+    assert forest.plan(share=False).keys_read == (20 + 17) + (20 + 3) + (20 + 17 + 5)
 
 
 def big_tree(num_nodes: int = 10_000, num_rows: int = 1_000, problems: int = 16) -> Forest:
@@ -210,3 +224,5 @@ def test_a_large_tree_costs_what_its_paths_hold() -> None:
     assert len(planned.plan.items) == len(above)
     assert len(planned.plan.blocks) == sum(-(-forest.parts[node].length // BLOCK) for node in above)
     assert planned.keys_read == sum(forest.parts[node].length for node in above) < planned.keys_unshared / 2
+    unshared = forest.plan(share=False)
+    assert unshared.keys_unshared == unshared.keys_read == planned.keys_unshared

@@ -82,7 +82,7 @@ def unshared(prompts: Sequence[Ids]) -> tuple[list[int], int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("options", [{}, {"step_tokens": 7}, {"threads": 2}])
+@pytest.mark.parametrize("options", [{}, {"step_tokens": 7}, {"threads": 2}, {"share": False}])
 def test_bits_depend_on_no_companion_no_order_and_no_step(order: int, options: Any) -> None:
     replies = read(engine(**options), PROMPTS[::order])
     assert [told(reply.value) for reply in replies][::order] == [alone(place) for place in range(len(PROMPTS))]

@@ -204,12 +204,13 @@ def test_rows_that_are_asked_for_later_change_no_bit() -> None:
         {"step_tokens": 1},
         {"step_tokens": 7},
         {"step_tokens": 64},
-        {"max_rows": 2, "step_tokens": 5},
+        {"share": False},
+        {"max_rows": 2, "step_tokens": 5, "share": False},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["narrow", "wide"])
-def test_limits_of_a_step_change_no_bit(name: str, options: dict[str, Any]) -> None:
+def test_limits_of_a_step_and_sharing_change_no_bit(name: str, options: dict[str, Any]) -> None:
     backend = engine(name, **options)
 
     async def main() -> list[Fact]:
@@ -220,7 +221,7 @@ def test_limits_of_a_step_change_no_bit(name: str, options: dict[str, Any]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"max_rows": 1}, {"step_tokens": 7}], ids=str)
+@pytest.mark.parametrize("options", [{"max_rows": 1}, {"step_tokens": 7}, {"share": False}], ids=str)
 def test_int8_keeps_the_promise(options: dict[str, Any]) -> None:
     assert alone("wide", precision="int8", **options) == expected("wide", precision="int8")
     assert expected("wide", precision="int8") != expected("wide")
@@ -406,6 +407,7 @@ def test_every_path_of_a_tree_is_its_own(shape: str) -> None:
 
     together = read_all(list)
     assert read_all(lambda nodes: nodes[::-1], step_tokens=23) == together
+    assert read_all(list, share=False) == together
     for i, leaf in enumerate(grow(runner_of(model), nodes_of, seed=2)):
         if not leaf.children:
             assert read_all(lambda nodes, i=i: [nodes[i]]) == {i: together[i]}

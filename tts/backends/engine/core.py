@@ -53,6 +53,7 @@ class Runner:
         decode: Turns token ids into text.
         eos: Ids that end a row.
         heads: Value heads on the model's hidden states, by name.
+        share: Whether rows with common ancestors read their keys and values together.
 
     Attributes:
         stats: Exact counters.
@@ -69,6 +70,7 @@ class Runner:
         decode: Callable[[Sequence[int]], str],
         eos: frozenset[int],
         heads: Mapping[str, ValueHead] | None = None,
+        share: bool = True,
     ) -> None:
         self.decoder = decoder
         self.tree = tree
@@ -80,6 +82,7 @@ class Runner:
         self._limits = limits
         self._decode = decode
         self._eos = eos
+        self._share = share
         self._sample_jobs: list[SampleJob] = []
         self._kept_logits: OrderedDict[KVNode, torch.Tensor] = OrderedDict()
         self._waiting_for: dict[KVNode, list[SampleJob]] = {}
@@ -274,7 +277,7 @@ class Runner:
             np.array([feed.first for feed in feeds], np.int64),
             np.array([feed.num_tokens for feed in feeds], np.int64),
         )
-        plan = make_plan(rows, self.tree.table, self.tree.pool.following)
+        plan = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
         ordered_feeds = [feeds[row] for row in plan.order.tolist()]
         sequences = [feed.work for feed in feeds if isinstance(feed.work, DecodeSequence)]
         only_decodes = len(sequences) == len(feeds)

@@ -59,6 +59,7 @@ class EngineOptions:
         step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
         kv_budget: Bytes for keys and values of each model; None: 2 GiB on a CPU. Elsewhere all models of the run share
             80 % of the memory beside their weights. A CPU's memory is allocated on use.
+        share: Whether rows read common ancestors together; False reads every path alone, for comparison.
         cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once.
             The graphs' buffers count as a part of `kv_budget`. None: graphs on a CUDA device.
 
@@ -74,6 +75,7 @@ class EngineOptions:
     max_rows: int | None = None
     step_tokens: int | None = None
     kv_budget: int | None = None
+    share: bool = True
     cuda_graphs: bool | None = None
 
     def __post_init__(self) -> None:
@@ -349,7 +351,9 @@ def make_runner(
             compile_kernels(decoder, room)
         num_blocks = _num_blocks(decoder, pool, room)
         tree = KVTree(decoder.pool(num_blocks))
-        runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads)
+        runner = Runner(
+            decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share
+        )
         runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
         hold(runner, place, name, decoder.weight_bytes + pool)
         if num_blocks * BLOCK < config.context:

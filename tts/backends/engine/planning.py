@@ -73,25 +73,31 @@ class StepPlan(NamedTuple):
         return StepPlan(plan, self.order[begin:end], self.places[begin:end], keys_read=0, keys_unshared=0)
 
 
-def make_plan(rows: StepRows, table: NodeTable, following: Ints) -> StepPlan:
+def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool = True) -> StepPlan:
     """Plan one step.
 
     Args:
         rows: The rows of this step.
         table: The tree.
         following: The next block of each block.
+        share: Whether rows below one node read its keys together; False: each row reads its path alone, for comparison.
     """
-    positions, items, blocks, order, places, keys_read, keys_unshared = _plan(*rows, *table, following)
+    positions, items, blocks, order, places, keys_read, keys_unshared = _plan(*rows, *table, following, share)
     return StepPlan(AttentionPlan(positions, items, blocks), order, places, keys_read, keys_unshared)
 
 
 @compile_function
-def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any) -> Any:
+def _plan(
+    nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool
+) -> Any:
     """Return the arrays of a step's plan, in the order of `make_plan`'s names."""
     num_queries = count.sum()
     positions, places = np.empty(num_queries, np.int64), np.empty((num_queries, 2), np.int64)
     order = np.empty(nodes.shape[0], np.int64)
-    items, blocks = _plan_items(nodes, count, parent, start, length, head, following, order)
+    if share:
+        items, blocks = _plan_shared_items(nodes, count, parent, start, length, head, following, order)
+    else:
+        items, blocks = _plan_row_items(nodes, count, parent, start, length, head, following, order)
     query = 0
     for i in range(order.shape[0]):
         row = order[i]
@@ -114,7 +120,7 @@ def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: A
 
 
 @compile_function
-def _plan_items(
+def _plan_shared_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
     """Return an item for each node above the rows, and the items' blocks; write the rows' order to `order`.
@@ -169,6 +175,45 @@ def _plan_items(
                 node = parent[node]
         node = next_node
     return items[:num_items], blocks
+
+
+@compile_function
+def _plan_row_items(
+    nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
+) -> Any:
+    """Return items for every row alone, from the root to the row's node, and the items' blocks.
+
+    A row has an item for each node of its path with keys. Rows keep their order.
+    """
+    num_items, num_blocks = 0, 0
+    for row in range(nodes.shape[0]):
+        node = nodes[row]
+        while node >= 0:
+            num_items += length[node] > 0
+            num_blocks += (length[node] + BLOCK - 1) // BLOCK
+            node = parent[node]
+    items, blocks = np.empty((num_items, 4), np.int64), np.empty((num_blocks, 3), np.int64)
+    num_items, num_blocks, num_queries = 0, 0, 0
+    for row in range(nodes.shape[0]):
+        order[row] = row
+        row_items, node = 0, nodes[row]
+        while node >= 0:
+            row_items += length[node] > 0
+            node = parent[node]
+        num_items += row_items
+        item, node = num_items, nodes[row]
+        while node >= 0:  # upwards, so the row's items are written from the last to the first
+            if length[node] > 0:
+                item -= 1
+                block_end = _write_blocks(node, start, length, head, following, blocks, num_blocks)
+                items[item, 0] = num_blocks
+                items[item, 1] = block_end
+                items[item, 2] = num_queries
+                items[item, 3] = num_queries + count[row]
+                num_blocks = block_end
+            node = parent[node]
+        num_queries += count[row]
+    return items, blocks
 
 
 @compile_function

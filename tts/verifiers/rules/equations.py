@@ -25,7 +25,7 @@ _WRITTEN = re.compile(r"[0-9a-z\s.+*/^()-]+")
 _UNKNOWN = re.compile(r"(?<![a-z])[a-z](?![a-z])")
 _TIMES = re.compile(r"(?<=[0-9)])\s*(?=[a-z(])|(?<=[a-z])\s*(?=\()")  # 5x, 2(x + 1)
 _SEPARATORS = re.compile(r",|;|\bor\b|\band\b")
-_LONGEST, _HIGHEST = 200, 8
+_LONGEST, _HIGHEST, _MOST_BITS = 200, 8, 4096
 
 Polynomial = NDArray[np.object_]  # the coefficients by rising power, as fractions; the last is not 0 but of 0 itself
 
@@ -82,7 +82,7 @@ def _value(node: ast.expr, name: str) -> Polynomial:
     """Return the polynomial that a tree writes.
 
     Raises:
-        ValueError: the tree is no polynomial, or has a power above 8.
+        ValueError: the tree is no polynomial, or has a power above 8 or a number above 2**4096.
     """
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return np.array([Fraction(str(node.value))])
@@ -95,17 +95,19 @@ def _value(node: ast.expr, name: str) -> Polynomial:
         raise ValueError("no polynomial")
     left, right = _value(node.left, name), _value(node.right, name)
     if isinstance(node.op, ast.Add | ast.Sub):
-        return _check_power(polyadd(left, right if isinstance(node.op, ast.Add) else -right))
+        return _check_size(polyadd(left, right if isinstance(node.op, ast.Add) else -right))
     if isinstance(node.op, ast.Mult):
-        return _check_power(polymul(left, right))
+        return _check_size(polymul(left, right))
     if len(right) == 1 and isinstance(node.op, ast.Div):
-        return left / right[0]
+        return _check_size(left / right[0])
     if len(right) == 1 and isinstance(node.op, ast.Pow) and right[0] in range(_HIGHEST + 1):
-        return _check_power(polypow(left, int(right[0])))
+        return _check_size(polypow(left, int(right[0])))
     raise ValueError("no polynomial")
 
 
-def _check_power(polynomial: Polynomial) -> Polynomial:
+def _check_size(polynomial: Polynomial) -> Polynomial:
     if len(polynomial) > _HIGHEST + 1:
         raise ValueError(f"the power is above {_HIGHEST}")
+    if any(max(abs(number.numerator), number.denominator) >> _MOST_BITS for number in polynomial):
+        raise ValueError("a number is too long")  # powers of powers grow without end
     return polynomial

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tts.errors import ConfigError
-from tts.tasks.schemas.validation import Schema, ValidationLimitError
+from tts.tasks.schemas.validation import Schema
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*+\n(.*?)```", re.DOTALL)
 _SCHEMA_NAME = re.compile(r"json[\s-]?schema", re.IGNORECASE)
@@ -17,7 +17,7 @@ _SCHEMA_NAME = re.compile(r"json[\s-]?schema", re.IGNORECASE)
 def rule(text: str) -> Callable[[str], bool] | None:
     """Return a function that accepts JSON that is valid by the schema in a prompt.
 
-    A text whose validation takes too long is not accepted. None: the prompt has no valid schema, or several.
+    The function raises ValidationLimitError where it takes too long. None: the prompt has no valid schema, or several.
     """
     if not _SCHEMA_NAME.search(text):
         return None
@@ -32,10 +32,7 @@ def rule(text: str) -> Callable[[str], bool] | None:
     def accepts(answer: str) -> bool:
         blocks = _FENCED.findall(answer)
         value = _read(blocks[-1] if blocks else answer)
-        try:
-            return value is not _UNREADABLE and schema.is_valid(value)
-        except ValidationLimitError:
-            return False
+        return value is not _UNREADABLE and schema.is_valid(value)
 
     return accepts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from tts._core.threads import call_or_postpone
 from tts.errors import ConfigError, quote
 from tts.registry import find_own
 from tts.tasks.base import Task
+from tts.tasks.schemas.validation import ValidationLimitError
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.rules import arithmetic, equations, schema
@@ -96,14 +98,14 @@ class Rules(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory.
 
-        The score is NaN for programs that the budget's time does not reach.
+        The score is NaN for programs that the budget's time does not reach, and where a schema takes too long.
         """
         tests = asserted_examples(problem.text)
         if tests is not None:
             return await self._code(tests).score(problem, trajectories, calls)
         accepts = rule_of(problem)
         assert accepts is not None, "checked before"
-        return [StepScores(whole=float(await _is_accepted(t.response, accepts, calls.task))) for t in trajectories]
+        return [StepScores(whole=await _score(t.response, accepts, calls.task)) for t in trajectories]
 
     def _code(self, tests: str) -> Any:
         return find_own("tts_addons.code.verifier:Code")(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
@@ -114,10 +116,13 @@ def rule_of(problem: Problem) -> Accepts | None:
     return next((rule for read in _READERS if (rule := read(problem.text)) is not None), None)
 
 
-async def _is_accepted(text: str, accepts: Accepts, task: Task) -> bool:
+async def _score(text: str, accepts: Accepts, task: Task) -> float:
+    """Return 1 for an answer that is accepted, else 0; NaN where a schema takes too long to tell."""
     answer = await call_or_postpone(task.extract, text)
     try:
-        return answer is not None and await call_or_postpone(accepts, answer)
+        return float(answer is not None and await call_or_postpone(accepts, answer))
+    except ValidationLimitError:
+        return math.nan
     # an answer that a rule cannot evaluate keeps no rule
     except (ValueError, TypeError, ArithmeticError, RecursionError):
-        return False
+        return 0.0

@@ -22,7 +22,7 @@ from tts.backends.engine.planning import StepPlan
 from tts.backends.kernels.draw import DrawRequest, HostDraws
 from tts.backends.kernels.lowering import KernelWork, lower
 from tts.backends.kernels.plan import AttentionPlan
-from tts.errors import missing_extra
+from tts.errors import MissingDependency
 
 _NUMBERS = 1 << 16  # integers of a step; larger steps have larger buffers
 _SLOTS = 640  # room for partial results, unless another number is reserved
@@ -199,4 +199,7 @@ def _triton() -> _Kernels:
     try:
         return _Kernels()
     except ModuleNotFoundError as failure:
-        raise missing_extra("triton", "engine", "the executor 'triton'") from failure
+        raise MissingDependency(
+            f"the executor 'triton' needs triton, and {failure.name} is not installed",
+            hint="pip install triton (1 GB), which torch's builds for CUDA bring with them",
+        ) from failure
