@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -190,8 +190,7 @@ class Offers:
         """
         by_role = [records for servers in self.servers.values() for records in servers.records]
         all_records = [record for records in by_role for record in records.values()]
-        verifiers = [make_verifiers(_verifier(offer)) for offer in self.by_name.values()]
-        of_verifiers = [record for some in verifiers if some for record in loaded_records({}, some)]
+        of_verifiers = [record for offer in self.by_name.values() for record in _verifier_records(offer)]
         with expecting([*all_records, *of_verifiers]):
             for record in all_records:
                 self.cache.backend(record)
@@ -222,6 +221,14 @@ class Offers:
 def _verifier(offer: Offer) -> Any:
     """Return the verifier of an offer, its preset's or else its model's; None: none is named."""
     return offer.settings.verifiers if offer.preset.verifier is None else offer.preset.verifier
+
+
+def _verifier_records(offer: Offer) -> Sequence[ModelRecord]:
+    """Return the records of the models that an offer's verifiers load; a wrong verifier is refused with the offer."""
+    try:
+        return loaded_records({}, make_verifiers(_verifier(offer)) or {})
+    except ConfigError:
+        return ()
 
 
 def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelServers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 import weakref
@@ -32,6 +33,7 @@ GIB = 1 << 30
 def cards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Two cards of 80 GiB, of which the calling thread uses the second."""
     state: dict[str, Any] = {"free": 80 * GIB, "used": []}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: state["used"].append("emptied"))
@@ -83,6 +85,28 @@ def test_all_weights_are_counted_before_a_pool_is_sized(cards: Any) -> None:
     assert memory.pool_bytes(CARD, {"policy": 16 * GIB}, {}, 8 * GIB) == 8 * GIB
 
 
+def test_later_models_are_counted_on_their_own_device_and_in_their_own_precision(
+    cards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "num_weights", lambda record: GIB)
+    tokenizer = tiny_tokenizer()
+    own = {"policy": checkpoint_of(tiny_model(len(tokenizer)), tokenizer)}
+    size = 2 * sum(tensor.numel() for tensor in own["policy"].weights.values())
+    reward = registry.get("pocket")
+    for options, later in (
+        ((), 2 * GIB),
+        ((("precision", "float32"),), 4 * GIB),
+        ((("device", "cuda:1"),), 2 * GIB),
+        ((("device", "cuda:0"),), None),
+        ((("device", "cpu"),), None),
+    ):
+        record = dataclasses.replace(reward, name="later", backend="engine", options=options)
+        with expecting([record]):
+            found = loading._pool_bytes(EngineOptions(device="cuda").resolve(), own)
+        models = 1 if later is None else 2
+        assert found == int(0.8 * (80 * GIB - size - (later or 0)) / models), options
+
+
 def test_models_that_do_not_fit_are_refused_with_all_sizes(cards: Any) -> None:
     owner = tiny_runner()
     memory.hold(owner, CARD, "first", 70 * GIB)
@@ -132,6 +156,8 @@ def test_a_solver_expects_the_models_of_its_verifiers() -> None:
         "pocket",
         "pocket-process",
     ]
+    on_cpu = loaded_records({}, {"main": make_verifier("reward(device='cpu')")})
+    assert [record.options for record in on_cpu] == [(("device", "cpu"),)]
     served = make_verifier("reward(url='http://localhost:1')")
     assert loaded_records({}, {"main": served}) == []
     with expecting([policy]):

@@ -43,7 +43,7 @@ def compile_kernels(decoder: Decoder, room: FixedRoom | None = None) -> None:
     for fixed in (None,) if room is None else (None, fixed_steps(decoder, tree.pool, room)):
         runner.fixed = fixed
         for size in (prompt, 1):  # a prompt of one token has kernels of its own on a CPU
-            ids = [0] * min(size, decoder.config.context - 4)
+            ids = [0] * max(1, min(size, decoder.config.context - row))
             node = tree.add(None, ids)
             if decoder.has_output_layer:
                 for law in _LAWS:

@@ -382,11 +382,22 @@ def _pool_bytes(options: EngineOptions, own: Mapping[str, Checkpoint], record: M
     place = options.place
     if place.type == "cpu":
         return pool_bytes(place, {}, {}, options.kv_budget)
-    itemsize = 4 if options.precision == "float32" else 2
+    itemsize = _itemsize(options.precision)
     own_bytes = {name: itemsize * sum(map(torch.numel, one.weights.values())) for name, one in own.items()}
     held = {*held_models(place), *own_bytes}
-    later = [one for one in expected_models() if one.backend == "engine" and one is not record and one.name not in held]
-    return pool_bytes(place, own_bytes, {one.name: itemsize * num_weights(one) for one in later}, options.kv_budget)
+    later_bytes: dict[str, int] = {}
+    for one in expected_models():
+        settings: dict[str, Any] = dict(one.options)
+        if one.backend != "engine" or one is record or one.name in held:
+            continue
+        if EngineOptions(device=settings.get("device")).resolve().place == place:
+            later_bytes[one.name] = _itemsize(settings.get("precision")) * num_weights(one)
+    return pool_bytes(place, own_bytes, later_bytes, options.kv_budget)
+
+
+def _itemsize(precision: str | None) -> int:
+    """Return the bytes of a weight on a device."""
+    return 4 if precision == "float32" else 2
 
 
 def _num_blocks(decoder: Decoder, budget: int, room: FixedRoom | None) -> int:

@@ -57,17 +57,26 @@ def reward_model(
         return model
 
 
-def model_record(record: RewardRecord, weights: str | None = None, backend: str | None = None) -> ModelRecord:
+def model_record(
+    record: RewardRecord, weights: str | None = None, backend: str | None = None, device: str | None = None
+) -> ModelRecord:
     """Return the record of the model that a reward model is loaded as.
 
     Args:
         record: The record of the reward model.
         weights: Folder or Hub name of weights and tokenizer; None: the record's.
         backend: The backend; None: "engine".
+        device: The device of the backend; None: its default.
     """
     model = registry.get(weights or record.model)
-    parameters = model.parameters if record.parameters is None else record.parameters
-    return dataclasses.replace(model, backend=backend or "engine", licence=record.licence, parameters=parameters)
+    given_options = {} if device is None else {"device": device}
+    return dataclasses.replace(
+        model,
+        backend=backend or "engine",
+        licence=record.licence,
+        parameters=model.parameters if record.parameters is None else record.parameters,
+        options=tuple((dict(model.options) | given_options).items()),
+    )
 
 
 def _make_model(

@@ -119,8 +119,8 @@ class Reward(Verifier):
     @property
     def traits(self) -> Traits:
         """A model of its own, loaded by a solver and opened for each search."""
-        loads = None if self.url is not None else lambda: model_record(self.known, self.weights, self.backend)
-        own_model = OwnModel(self.rates, self.open, loads)
+        parts = (self.known, self.weights, self.backend, self.device)
+        own_model = OwnModel(self.rates, self.open, None if self.url is not None else lambda: model_record(*parts))
         return Traits(prompt_bound=self.prompt_bound, requests=0, filled=self.fill, own_model=own_model)
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Reward:
