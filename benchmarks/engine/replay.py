@@ -23,7 +23,6 @@ from tts.backends.engine.views import View, ViewReadings
 from tts.backends.engine.weights import Checkpoint, read_checkpoint
 from tts.backends.engine.work import DecodeSequence, PrefillJob, RowEnd, SampleJob
 from tts.backends.kernels.plan import BLOCK
-from tts.backends.sampling import log_softmax
 from tts.backends.text.row_state import PathText
 from tts.models import registry
 
@@ -180,9 +179,9 @@ class Replayer:
             size = len(each.node.tokens)
 
             def note_score(reading: PrefillJob, index: int = index) -> None:
-                found[index] = np.exp(log_softmax(reading.result()[0])[ids])
+                found[index] = np.exp(reading.result()[0].logprobs)
 
-            self.runner.add_prefill(PrefillJob(self.runner.tree.retain(each.node), size, size - 1, note_score))
+            self.runner.add_prefill(PrefillJob(self.runner.tree.retain(each.node), size, size - 1, note_score, [ids]))
         self._run(self.runner)
         return np.array([found[index] for index in range(len(nodes))])
 

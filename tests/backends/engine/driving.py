@@ -42,11 +42,16 @@ def grow(runner: Runner, forest: Sequence[tuple[int, int, int]], seed: int = 0) 
 
 
 def read(runner: Runner, nodes: Sequence[KVNode], *, logits: bool = True) -> list[np.ndarray]:
-    """Read nodes together; return the logits, or hidden states, at every token of each."""
+    """Read nodes together; return the log-probabilities of all tokens, or hidden states, at every token of each."""
     found: dict[int, np.ndarray] = {}
     for i, node in enumerate(nodes):
-        done = lambda reading, i=i: found.__setitem__(i, reading.result())  # noqa: E731
-        runner.add_prefill(PrefillJob(runner.tree.retain(node), len(node.tokens), 0, done, logits=logits))
+
+        def done(job: PrefillJob, i: int = i) -> None:
+            found[i] = np.stack([each.logprobs for each in job.result()] if logits else job.result())
+
+        size = len(node.tokens)
+        tokens = [range(runner.decoder.config.vocab)] * size if logits else None
+        runner.add_prefill(PrefillJob(runner.tree.retain(node), size, 0, done, tokens))
     while runner.busy:
         runner.step()
     return [found[i] for i in range(len(nodes))]

@@ -135,9 +135,9 @@ class Hand:
         return self._read(asked, asked.path.node, len(ids) - 1, len(ids) - 1)
 
     def score(self, path: Path, ids: Sequence[int]) -> Asked:
-        """Ask for the logits behind each token of a text."""
+        """Ask for the log-probabilities of all tokens behind each token of a text."""
         node = self.runner.tree.add(path.node, ids)
-        asked = self._read(Asked(), node, len(ids), 0)
+        asked = self._read(Asked(), node, len(ids), 0, [range(self.runner.decoder.config.vocab)] * len(ids))
         self.runner.tree.release(node)
         return asked
 
@@ -165,8 +165,8 @@ class Hand:
             self.runner.step()
         raise AssertionError(f"still busy after {limit} steps: {described(self.runner)}")
 
-    def _read(self, asked: Asked, node: KVNode, upto: int, wanted: int) -> Asked:
-        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, asked.read))
+    def _read(self, asked: Asked, node: KVNode, upto: int, wanted: int, tokens: Sequence[Sequence[int]] = ()) -> Asked:
+        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, asked.read, tokens))
         return asked
 
 
@@ -332,7 +332,7 @@ def assert_empty(runner: Runner) -> None:
 def law_bits(asked: Asked) -> bytes:
     """Return the bits of the logits that were asked for."""
     assert asked.reading is not None
-    return np.ascontiguousarray(asked.reading.result()).tobytes()
+    return np.stack([each.logprobs for each in asked.reading.result()]).tobytes()
 
 
 def text_of(size: int, seed: int) -> str:

@@ -232,7 +232,8 @@ def test_the_numbers_are_those_of_the_rows_own_addresses() -> None:
         np.array([0, 1, 1], np.uint64),
     )
     samplings = [Sampling(temperature=1.5)] * 3
-    asked = DrawRequest(np.zeros(3, np.int64), samplings, streams, positions, words)
+    nothing = np.zeros(3, np.bool_)
+    asked = DrawRequest(np.zeros(3, np.int64), samplings, streams, positions, words, nothing, nothing)
     numbers = [uniform(int(s), int(p), int(w)) for s, p, w in zip(streams, positions, words, strict=True)]
     assert draw_rows(logits, asked, TEAM).tokens.tolist() == drawn(logits, samplings, numbers).tokens.tolist()
     some = asked.take_rows(np.array([2, 0]))

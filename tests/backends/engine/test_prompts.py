@@ -151,16 +151,16 @@ def test_memory_stays_within_its_budget_and_returns_to_zero() -> None:
 @pytest.mark.slow
 def test_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the rows of one step are ever held: a prompt's logits would be its tokens times the vocabulary."""
-    from tts.backends.engine import prompts as module
+    from tts.backends.engine import operations as module
 
     held = list[int]()
-    taken = module.Piece.read
+    read_rows = module.read_rows
 
-    def noted(piece: Any, logits: Any, top: int) -> None:
+    def noted(logits: Any, request: Any) -> Any:
         held.append(len(logits))
-        taken(piece, logits, top)
+        return read_rows(logits, request)
 
-    monkeypatch.setattr(module.Piece, "read", noted)
+    monkeypatch.setattr(module, "read_rows", noted)
     read(engine(step_tokens=32), [PROMPTS[0]])
     assert max(held) <= 32
     assert sum(held) == len(PROMPTS[0])
@@ -174,14 +174,13 @@ def test_a_prompt_that_does_not_fit_the_memory_fails_in_one_line() -> None:
 
 
 def test_logits_that_are_no_law_fail_their_prompt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tts.backends.engine import prompts as module
+    from tts.backends.kernels import draw as module
 
-    law = module.log_softmax
+    law, backend = module.log_softmax, engine()
     monkeypatch.setattr(module, "log_softmax", lambda row: law(row * np.nan))
-    backend = engine()
 
     async def main() -> Any:
-        with pytest.raises(EngineError, match="largest logit is nan"):
+        with pytest.raises(EngineError, match="no distribution"):
             await backend.prompt_logprobs(spoken(PROMPTS))
         monkeypatch.setattr(module, "log_softmax", law)
         return [told(reply.value) for reply in await backend.prompt_logprobs(spoken(PROMPTS), 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.backends.engine.process_models import (  # noqa: E402
 from tests.backends.engine.stepping import emptied, engine  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
 from tts.backends.base import Row  # noqa: E402
-from tts.backends.engine.heads import ValueHead  # noqa: E402
+from tts.backends.engine.heads import LabelReadout, StepTemplate, ValueHead  # noqa: E402
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong  # noqa: E402
 from tts.tasks.base import split_after  # noqa: E402
 
@@ -102,10 +103,23 @@ def test_readings_that_are_nan_are_nan() -> None:
     asyncio.run(main())
 
 
+class Raising:
+    labels = (5,)
+
+    def __call__(self, found: np.ndarray) -> float:
+        return float(found[1])
+
+
+def test_a_label_that_the_model_lacks_is_refused() -> None:
+    model = process("label")
+    with pytest.raises(ConfigError, match="token 10000"):
+        dataclasses.replace(model, template=StepTemplate(None, LabelReadout(5, (10_000,))))
+
+
 @pytest.mark.slow
 def test_a_readout_that_raises_fails_its_call_and_nothing_else() -> None:
     backend = engine(reward_models={"prm": process("label"), "bad": process("label")})
-    object.__setattr__(backend.reward_models["bad"].template.readout, "good", 10_000)
+    object.__setattr__(backend.reward_models["bad"].template, "readout", Raising())
 
     async def main() -> None:
         _, handles, texts = await paths_of(backend)

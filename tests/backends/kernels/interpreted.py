@@ -308,7 +308,10 @@ def assert_drawn(
             edges = np.cumsum(kept)
             assert kept[token] > 0
             assert edges[token] - kept[token] - 1e-6 <= u <= edges[token] + 1e-6
-        assert float(drawn.logprobs[r]) == pytest.approx(sampling.log_softmax(plain)[token], abs=2e-6)
+        logprobs = sampling.log_softmax(plain)
+        assert float(drawn.logprobs[r]) == pytest.approx(logprobs[token], abs=2e-6)
+        law_logprob = sampling.sampling_logprob(logprobs, law, token)
+        assert float(drawn.sampling_logprobs[r]) == pytest.approx(law_logprob, abs=2e-6 / max(law.temperature, 0.1))
 
 
 @pytest.mark.parametrize("vocabulary", [1, 1000, 1024, 1025, 3000])

@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.backends.conftest import checkpoint_of, tiny_tokenizer
 from tests.backends.engine.models import random_model
-from tests.backends.engine.stepping import Hand, ids_of, told
-from tts.backends.base import Row, Sampling
+from tests.backends.engine.stepping import Hand, Path, ids_of, told
+from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine import decoder as decoder_module
 from tts.backends.engine.compiling import fixed_steps
 from tts.backends.engine.core import Runner
@@ -26,8 +27,10 @@ from tts.backends.engine.device import graphs
 from tts.backends.engine.device.graphs import FixedRoom
 from tts.backends.engine.linear import DeviceTiledLinear
 from tts.backends.engine.loading import EngineOptions, make_runner
-from tts.backends.engine.work import DecodeSequence
+from tts.backends.engine.work import DecodeSequence, SampleJob
 from tts.backends.kernels.attention_triton import is_interpreted
+from tts.backends.kernels.draw import DrawRequest, ReadRequest, draw_rows, read_rows
+from tts.backends.kernels.host import Team
 
 assert is_interpreted(), "run this in a process with TRITON_INTERPRET=1"
 SAMPLING = Sampling(temperature=1.1, top_k=40, top_p=0.95)
@@ -63,6 +66,13 @@ def written(runner: Runner, caps: Sequence[Sequence[int]] = CAPS, prompts: Seque
         )
     hand.run()
     return [[told(one.ends[index]) for index in range(len(one.ends))] for one in asked]
+
+
+def score_beside_rows(hand: Hand, path: Path, number: int) -> None:
+    """Ask for the score of a text, and for a row whose spreads are wanted."""
+    hand.score(path, ids_of(4, 5 + number))
+    rows = RowSet(SampleRequest(None, (Row(number, 0, 3),), SAMPLING, StopCondition(), spreads=True))
+    hand.runner.add_samples(SampleJob(rows, hand.runner.tree.retain(path.node), path.text, lambda _: None))
 
 
 def kept(runner: Runner) -> tuple[bytes, bytes, dict[str, Any]]:
@@ -271,6 +281,11 @@ def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(monkeypatch
         written(runner, ((2, 2),), (40,))
         fixed(runner)
         written(runner, ((2,) * 5, (2,)), (30, 3))
+        hand = Hand(runner)
+        opened = hand.open(ids_of(3, 9))
+        hand.run()
+        score_beside_rows(hand, opened.path, 1)
+        hand.run()
         assert seen == at_load
 
 
@@ -293,7 +308,7 @@ def test_a_kernel_that_cannot_run_is_one_line_with_its_cure(monkeypatch: pytest.
 def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back(
     is_fixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tts.backends.engine import core, work
+    from tts.backends.engine import core
     from tts.backends.engine.device import memory, operations
 
     counts = {"up": 0, "down": 0}
@@ -308,7 +323,7 @@ def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back(
         return download(tensor)
 
     monkeypatch.setattr(memory.StepBuffer, "copy", counted_copy)
-    for module in (core, work, operations):
+    for module in (core, operations):
         monkeypatch.setattr(module, "download", counted_download)
     runner = runner_of()
     if is_fixed:
@@ -327,3 +342,54 @@ def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back(
         assert counts["up"] <= 2
         assert counts["down"] <= 2
     hand.run()
+    for number, one in enumerate(opened):
+        score_beside_rows(hand, one.path, number)
+    while runner.busy:
+        counts.update(up=0, down=0)
+        runner.step()
+        # a row that begins has a draw beside those of the step, and readings have a copy of their own
+        assert counts["up"] <= 2, counts
+        assert counts["down"] <= 3, counts
+
+
+def test_what_is_read_on_a_device_is_what_the_host_reads_whatever_else_is_read() -> None:
+    operations = runner_of().decoder.operations
+    logits = (torch.randn(6, 2_500, generator=torch.Generator().manual_seed(1)) * 5).bfloat16().float()
+    logits[1, 7], logits[2, :2_000], logits[3] = float("nan"), -float("inf"), -float("inf")
+    logits[4, ::3] = 0.0
+    logits[4, 1::3] = -0.0
+    rows, tokens = np.array([5, 0, 1, 2, 3, 4, 0]), [(3, 2_499), (), (1,), (0, 2_100), (5,), (0, 9), (1_024, 1_023)]
+    request = ReadRequest(rows, tokens, top=20)
+    found, wanted = operations.read(logits, request), read_rows(logits.numpy(), request)
+    assert (
+        [one is None for one in found]
+        == [one is None for one in wanted]
+        == [False, False, True, False, True] + [False] * 2
+    )
+    for mine, theirs in zip(found, wanted, strict=True):
+        if mine is not None and theirs is not None:
+            assert mine.logprobs == pytest.approx(theirs.logprobs, abs=2e-6)
+            assert [token for token, _ in mine.likely] == [token for token, _ in theirs.likely]
+            assert [p for _, p in mine.likely] == pytest.approx([p for _, p in theirs.likely], abs=2e-6)
+    alone = operations.read(logits, ReadRequest(rows[5:6], tokens[5:6], top=3))
+    assert alone[0] is not None
+    assert found[5] is not None
+    assert alone[0].logprobs.tobytes() == found[5].logprobs.tobytes()
+    assert alone[0].likely == found[5].likely[:3]
+
+
+def test_spreads_and_laws_on_a_device_are_those_of_the_host() -> None:
+    operations = runner_of().decoder.operations
+    logits = torch.randn(4, 2_500, generator=torch.Generator().manual_seed(2)) * 5
+    logits[1, :2_000], logits[2, 3] = -float("inf"), 2_000.0
+    laws = [Sampling(temperature=0.7), SAMPLING, Sampling(temperature=0.0), Sampling(temperature=1.0, min_p=0.1)]
+    streams, flags = np.arange(8, dtype=np.uint64), np.ones(8, np.bool_)
+    words = np.array([3, 0] * 4, np.uint64)
+    request = DrawRequest(np.arange(8) % 4, laws * 2, streams, np.arange(8), words, flags, flags)
+    found, wanted = operations.draw(logits, request), draw_rows(logits.numpy(), request, Team(1))
+    assert found.tokens.tolist() == wanted.tokens.tolist()
+    np.testing.assert_allclose(found.sampling_logprobs, wanted.sampling_logprobs, atol=3e-6)
+    np.testing.assert_allclose(found.spreads, wanted.spreads, rtol=3e-6, atol=3e-6)
+    few = operations.draw(logits[1:2], request.take_rows(np.array([5]))._replace(rows=np.zeros(1, np.int64)))
+    assert few.spreads.tobytes() == found.spreads[5:6].tobytes()
+    assert few.sampling_logprobs.tobytes() == found.sampling_logprobs[5:6].tobytes()

@@ -25,11 +25,11 @@ from tts.backends.engine.service import CallFuture, Deliver, EngineCall, EngineT
 from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import KVNode
 from tts.backends.engine.views import ViewReadings
-from tts.backends.engine.work import Floats, PrefillJob, RowEnd, SampleJob
+from tts.backends.engine.work import PrefillJob, RowEnd, SampleJob
+from tts.backends.kernels.draw import LogitReading
 from tts.backends.local import StateBackend, with_flops
 from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.rendering import Renderer
 from tts.backends.text.row_state import PathText
@@ -206,7 +206,6 @@ class EngineBackend(StateBackend[PathState]):
                 upto=num_computed,
                 first_wanted=num_computed,
                 on_end=lambda job: future.set_prefilled(job, lambda: self._keep(state)),
-                logits=self.runner.decoder.has_output_layer,
             )
 
         calls = [EngineCall(partial(start, index, ids), computed=len(ids)) for index, ids in enumerate(prompt_ids)]
@@ -307,10 +306,10 @@ class EngineBackend(StateBackend[PathState]):
             if not ids:
                 return future.set_result(lambda: np.empty(0))
 
-            def read_logprobs(logits: list[Floats]) -> NDArray[np.float64]:
-                return np.array([log_softmax(row)[token] for row, token in zip(logits, ids, strict=True)], np.float64)
+            def join(readings: list[LogitReading]) -> NDArray[np.float64]:
+                return np.concatenate([reading.logprobs for reading in readings])
 
-            return self._with_logits(state.node, ids[:-1], 0, future, read_logprobs)
+            return self._read(state.node, ids[:-1], [(token,) for token in ids], future, join)
 
         return await self._with_text(handles, texts, start)
 
@@ -330,7 +329,7 @@ class EngineBackend(StateBackend[PathState]):
 
         def start(state: PathState, ids: Ids, text: str, future: CallFuture) -> None:
             del text
-            self._with_logits(state.node, ids, len(ids), future, lambda logits: log_softmax(logits[-1])[token_ids])
+            self._read(state.node, ids, [token_ids], future, lambda readings: readings[-1].logprobs)
 
         return await self._with_text(handles, texts, start)
 
@@ -371,18 +370,13 @@ class EngineBackend(StateBackend[PathState]):
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
 
-        def last_state(job: PrefillJob) -> Floats:
-            last_states = job.found[-1]  # [tokens, K], the states of the last tokens that were read
-            return last_states[-1]
-
         def start(state: PathState, future: CallFuture) -> None:
             num_tokens = len(state.node.tokens)
             self._prefill(
                 state.node,
                 upto=num_tokens,
                 first_wanted=num_tokens - 1,
-                on_end=lambda job: future.set_prefilled(job, partial(last_state, job)),
-                logits=False,
+                on_end=lambda job: future.set_prefilled(job, lambda: job.found[-1]),
             )
 
         states = [self._state_of(handle) for handle in handles]
@@ -455,20 +449,30 @@ class EngineBackend(StateBackend[PathState]):
         return await self._service.ask(calls)
 
     def _prefill(
-        self, node: KVNode, upto: int, first_wanted: int, on_end: Callable[[PrefillJob], None], *, logits: bool = True
+        self,
+        node: KVNode,
+        upto: int,
+        first_wanted: int,
+        on_end: Callable[[PrefillJob], None],
+        tokens: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """Prefill a node's first `upto` tokens, in the engine's thread (see `PrefillJob`)."""
-        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, first_wanted, on_end, logits=logits))
+        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, first_wanted, on_end, tokens))
 
-    def _with_logits(
-        self, node: KVNode, ids: Ids, first: int, future: CallFuture, compute: Callable[[list[Floats]], Any]
+    def _read(
+        self,
+        node: KVNode,
+        ids: Ids,
+        tokens: Sequence[Sequence[int]],
+        future: CallFuture,
+        compute: Callable[[list[LogitReading]], Any],
     ) -> None:
-        """Set the result of `compute`, called with the logits at places of a text, from place `first` on.
+        """Set the result of `compute`, called with what is read of some tokens at the last places of a text.
 
-        Place 0 is after the node, and place i after the text's i-th token. The logits at place 0 need a job of their
-        own, since the node's last token gives them.
+        Place 0 is after the node, and place i after the text's i-th token. Place 0 needs a job of its own, since the
+        node's last token gives its logits.
         """
-        needs_node = first == 0
+        needs_node = len(tokens) > len(ids)
         num_jobs = int(needs_node) + bool(ids)
         ended_jobs: list[PrefillJob] = []
 
@@ -481,14 +485,14 @@ class EngineBackend(StateBackend[PathState]):
             if failures:
                 return future.set_exception(failures[0])
             ended_jobs.sort(key=lambda job: job.node is not node)  # the job of the node is first
-            return future.set_computed(lambda: compute([row for job in ended_jobs for row in job.result()]))
+            return future.set_computed(lambda: compute([reading for job in ended_jobs for reading in job.result()]))
 
         if needs_node:
             size = len(node.tokens)
-            self._prefill(node, upto=size, first_wanted=size - 1, on_end=finish)
+            self._prefill(node, size, size - 1, finish, tokens[:1])
         if ids:
-            text_node = self.runner.tree.add(node, ids)
-            self._prefill(text_node, upto=len(ids), first_wanted=max(0, first - 1), on_end=finish)
+            text_node, tokens = self.runner.tree.add(node, ids), tokens[needs_node:]
+            self._prefill(text_node, len(ids), len(ids) - len(tokens), finish, tokens)
             self.runner.tree.release(text_node)
 
 

@@ -46,13 +46,16 @@ def compile_kernels(decoder: Decoder, room: FixedRoom | None = None) -> None:
             ids = [0] * max(1, min(size, decoder.config.context - row))
             node = tree.add(None, ids)
             if decoder.has_output_layer:
+                reads = PrefillJob(tree.retain(node), len(ids), len(ids) - 1, lambda _: None, [(0,)])
+                runner.add_prefill(reads)
                 for law in _LAWS:
-                    request = SampleRequest(None, (Row(0, 0, row), Row(1, 0, row)), law, StopCondition())
+                    rows = Row(0, 0, row), Row(1, 0, row)
+                    request = SampleRequest(None, rows, law, StopCondition(), spreads=True)
                     ended = lambda end: failures.append(end.error)  # noqa: E731
                     runner.add_samples(SampleJob(RowSet(request), tree.retain(node), PathText.skip(ids), ended))
             else:
                 ended = lambda job: failures.append(str(job.failure or ""))  # noqa: E731
-                runner.add_prefill(PrefillJob(tree.retain(node), len(ids), len(ids) - 1, ended, logits=False))
+                runner.add_prefill(PrefillJob(tree.retain(node), len(ids), len(ids) - 1, ended))
             while runner.busy:
                 runner.step()
             tree.release(node)

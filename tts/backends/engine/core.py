@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, outp
 from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.work import (
+    NO_LAW,
     DecodeSequence,
     Draws,
     PrefillJob,
@@ -35,10 +37,10 @@ from tts.backends.engine.work import (
     draws_of,
     engine_error,
 )
-from tts.backends.kernels.draw import HostDraws
+from tts.backends.kernels.draw import HostDraws, ReadRequest
 from tts.backends.kernels.plan import BLOCK
-from tts.backends.sampling import log_softmax, sampling_logprob, spread
 from tts.backends.text.row_state import RowState, error_line
+from tts.types import Spread
 
 _KEPT_LOGITS = 64  # nodes whose logits are kept for further rows
 
@@ -209,7 +211,7 @@ class Runner:
                 for sequence in sequences:
                     self._end_sequence(sequence, "error", error_line(failure))
                 return
-            self._take_draws(draws, stacked, drawn)
+            self._take_draws(draws, drawn)
 
     def _logits_behind(self, job: SampleJob) -> torch.Tensor | None:
         """Return the logits after a job's node, or None while they are not ready.
@@ -227,8 +229,7 @@ class Runner:
             if len(waiting_jobs) == 1:
                 num_tokens = len(job.node.tokens)
                 node = self.tree.retain(job.node)
-                prefill = PrefillJob(node, upto=num_tokens, wanted=num_tokens - 1, done=self._deliver_logits)
-                prefill.keeps = True
+                prefill = PrefillJob(node, num_tokens, num_tokens - 1, self._deliver_logits, keeps=True)
                 prefill.order = job.order
                 self._scheduler.add(prefill)
         return job.logits
@@ -287,7 +288,8 @@ class Runner:
         else:
             ids = [token for feed in ordered_feeds for token in feed.ids]
         hidden_indices, logit_indices = output_indices(ordered_feeds, every=bool(self.heads))
-        draws = draws_of(*_rows_to_draw(ordered_feeds))
+        draws, reads = _requests(ordered_feeds)
+        on_device = self.decoder.operations.on_device
         planned_at = time.perf_counter()
         with torch.inference_mode():
             output = self.decoder.forward(
@@ -296,7 +298,7 @@ class Runner:
                 hidden_indices,
                 logit_indices,
                 self.tree.pool,
-                draws=draws.request.pack() if draws.sequences and self.decoder.operations.on_device else None,
+                numbers=(draws.request.pack(), reads.pack()) if on_device else (),
                 apart=only_single_tokens,
                 fixed=self.fixed if only_decodes else None,
             )
@@ -304,16 +306,19 @@ class Runner:
         self.stats.count_pass(
             self.decoder, plan, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(logit_indices)
         )
-        self._give(ordered_feeds, output, draws, ran_at - began)
+        self._give(ordered_feeds, output, draws, reads, ran_at - began)
         if self.report is not None:
             ended_at = time.perf_counter()
             seconds = (planned_at - began, ran_at - planned_at, ended_at - ran_at)
             self.report(StepReport(len(ids), len(sequences), plan.keys_read, *seconds))
 
-    def _give(self, feeds: Sequence[Feed], output: Output, draws: Draws, seconds: float) -> None:
-        """Hand out logits and hidden states, and draw the next token of every row whose logits are complete."""
+    def _give(self, feeds: Sequence[Feed], output: Output, draws: Draws, reads: ReadRequest, seconds: float) -> None:
+        """Hand out what was read, and draw the next token of every row whose logits are complete."""
         # memory of a device may run out here, so before anything is handed out
-        drawn = self._draw(draws, output.logits, output.draws)
+        packed_draws, packed_reads = output.numbers or (None, None)
+        drawn = self._draw(draws, output.logits, packed_draws)
+        read = self.decoder.operations.read(output.logits, reads, packed_reads) if len(reads.rows) else []
+        readings = iter(read)
         works = (feed.work for feed in feeds)
         wants_states = bool(self.heads) or any(isinstance(work, PrefillJob) and not work.logits for work in works)
         hidden = download(output.hidden.float()) if wants_states else None
@@ -331,13 +336,16 @@ class Runner:
                 work.state.seconds += seconds
             elif work is not None:
                 work.seconds += seconds
-                if num_wanted and work.logits:
-                    work.give(output.logits[logit_row : logit_row + num_wanted], feed.until)
+                if num_wanted and work.keeps:
+                    work.last_logits = output.logits[logit_row + num_wanted - 1].float().clone()
+                    work.take((), feed.until)
+                elif num_wanted and work.logits:
+                    work.take(list(islice(readings, num_wanted)), feed.until)
                 elif num_wanted and states is not None:
-                    work.give(states[num_states - num_wanted :], feed.until)
+                    work.take([state.copy() for state in states[num_states - num_wanted :]], feed.until)
             if feed.wants_logits:
                 logit_row += num_wanted
-        self._take_draws(draws, output.logits, drawn)
+        self._take_draws(draws, drawn)
 
     def _draw(self, draws: Draws, logits: torch.Tensor, packed: torch.Tensor | None = None) -> HostDraws | None:
         """Draw a token for each of some sequences, in parts where memory runs out; None: there are none.
@@ -360,39 +368,25 @@ class Runner:
             drawn = [part for part in (self._draw(half, logits) for half in parts) if part is not None]
             return HostDraws(*(np.concatenate(arrays) for arrays in zip(*drawn, strict=True)))
 
-    def _take_draws(self, draws: Draws, logits: torch.Tensor, drawn: HostDraws | None) -> None:
+    def _take_draws(self, draws: Draws, drawn: HostDraws | None) -> None:
         """Append drawn tokens, and end the sequences whose row is complete."""
         if drawn is None:
             return
-        for row, sequence, token, logprob in zip(
-            draws.request.rows.tolist(), draws.sequences, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True
+        for sequence, token, logprob, law_logprob, spread in zip(
+            draws.sequences, *(array.tolist() for array in drawn), strict=True
         ):
             if token < 0:
-                self._end_sequence(
-                    sequence, "error", "the model's logits give no distribution over tokens (NaN or infinite)"
-                )
+                self._end_sequence(sequence, "error", NO_LAW)
                 continue
             self.stats.decode_tokens += 1
+            sequence.node.tokens.append(token)
             try:
-                finish = self._append(sequence, token, logprob, logits[row])
+                finish = sequence.state.append(token, logprob, Spread(*spread), law_logprob)
             except Exception as failure:  # noqa: BLE001 - the row's predicate raised, which fails this row only
                 self._end_sequence(sequence, "error", error_line(failure))
                 continue
             if finish is not None:
                 self._end_sequence(sequence, finish)
-
-    def _append(self, sequence: DecodeSequence, token: int, logprob: float, logits: torch.Tensor) -> Finish | None:
-        """Append a token drawn from logits [V]; return the row's finish, None where the row goes on."""
-        sequence.node.tokens.append(token)
-        request = sequence.state.rows.request
-        if not (request.spreads or request.sampling_logprobs):
-            return sequence.state.append(token, logprob)
-        logprobs = log_softmax(logits.float().cpu().numpy())
-        token_spread = spread(logprobs) if request.spreads else None
-        token_sampling_logprob = (
-            sampling_logprob(logprobs, request.sampling, token) if request.sampling_logprobs else None
-        )
-        return sequence.state.append(token, logprob, token_spread, token_sampling_logprob)
 
     # Ends -------------------------------------------------------------------------------------------------------------
 
@@ -486,10 +480,13 @@ class Runner:
             work.ready = False
 
 
-def _rows_to_draw(feeds: Sequence[Feed]) -> tuple[list[DecodeSequence], NDArray[np.int64]]:
-    """Return the sequences of a step whose logits are complete, and the rows of their logits."""
+def _requests(feeds: Sequence[Feed]) -> tuple[Draws, ReadRequest]:
+    """Return the draws of the sequences of a step whose logits are complete, and what jobs read of other logits."""
     sequences: list[DecodeSequence] = []
     logit_rows: list[int] = []
+    read_rows: list[int] = []
+    tokens: list[Sequence[int]] = []
+    top = 0
     logit_row = 0
     for feed in feeds:
         work = feed.work
@@ -498,9 +495,16 @@ def _rows_to_draw(feeds: Sequence[Feed]) -> tuple[list[DecodeSequence], NDArray[
                 sequences.append(work)
                 logit_rows.append(logit_row)
                 logit_row += 1
-        elif feed.wants_logits:
-            logit_row += feed.until - feed.wanted_from
-    return sequences, np.array(logit_rows, np.int64)
+        elif work is not None and work.logits:
+            num_wanted = feed.until - feed.wanted_from
+            if work.tokens is not None and num_wanted:
+                first = feed.wanted_from - work.wanted
+                read_rows += range(logit_row, logit_row + num_wanted)
+                tokens += work.tokens[first : first + num_wanted]
+                top = max(top, work.top)
+            logit_row += num_wanted
+    draws = draws_of(sequences, np.array(logit_rows, np.int64))
+    return draws, ReadRequest(np.array(read_rows, np.int64), tokens, top)
 
 
 def _store_scores(scores: list[float], first: int, values: NDArray[np.float32]) -> None:

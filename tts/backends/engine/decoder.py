@@ -54,12 +54,12 @@ class Output(NamedTuple):
     Args:
         logits: [L, V].
         hidden: [W, K], as the output layer reads them.
-        draws: What draws need, on a device; None: nothing was asked for.
+        numbers: The numbers that were given for what follows, on a device.
     """
 
     logits: Tensor
     hidden: Tensor
-    draws: Tensor | None = None
+    numbers: Sequence[Tensor] = ()
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class Decoder:
         with_logits: NDArray[np.int64],
         pool: BlockPool,
         *,
-        draws: NDArray[np.int64] | None = None,
+        numbers: Sequence[NDArray[np.int64]] = (),
         apart: bool = False,
         fixed: FixedSteps | None = None,
     ) -> Output:
@@ -196,11 +196,11 @@ class Decoder:
             wanted: [W] indices of the tokens whose hidden states are returned.
             with_logits: [L] indices into `wanted` of the tokens whose logits are returned; none without output layer.
             pool: The blocks that hold this model's keys and values.
-            draws: What the draws of a device need, which is copied there with the step (`DrawRequest.pack`).
+            numbers: What draws and readings on a device need, which is copied there with the step.
             apart: Whether no token of this step reads another's keys, so that threads may divide the tokens.
             fixed: Runs the layers in fixed shapes, where the step fits its buffers.
         """
-        arrays = (wanted, with_logits) if draws is None else (wanted, with_logits, draws)
+        arrays = (wanted, with_logits, *numbers)
         ran = None if fixed is None else fixed.run(ids, planned, arrays)
         if ran is None:
             token_ids, *indices = self.operations.begin(planned, (ids, *arrays))
@@ -212,7 +212,7 @@ class Decoder:
         normed = self.operations.norm(wanted_hidden, None, self._norm)
         logits = normed.new_empty(0, 0) if self._head is None else self._head(normed[indices[1]])
         timer("linear")
-        return Output(logits, normed, None if draws is None else indices[2])
+        return Output(logits, normed, indices[2:])
 
     def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
         """Pass tokens through all layers into `hidden`, in the step that the operations have begun.

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts._core.odds import chance, log_odds
-from tts.backends.sampling import log_softmax
 from tts.errors import ConfigError
 
 Floats = NDArray[np.float32]
@@ -45,15 +44,15 @@ class ValueHead:
 
 
 class Readout(Protocol):
-    """Scores a step by its last token, from the token's logits or hidden state."""
+    """Scores a step by what is read behind its last token."""
 
     @property
-    def logits(self) -> bool:
-        """Whether `__call__` takes logits [n, V]; else hidden states [n, K]."""
+    def labels(self) -> tuple[int, ...]:
+        """The ids whose log-probabilities `__call__` takes; (): it takes the hidden state [K]."""
         ...
 
-    def __call__(self, found: Floats, /) -> Floats:
-        """Return a score for each of n tokens."""
+    def __call__(self, found: NDArray[Any], /) -> float:
+        """Return the score of a step."""
         ...
 
 
@@ -63,17 +62,20 @@ class LabelReadout:
 
     good: int
     bad: tuple[int, ...]
-    logits: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if not self.bad:
             raise ConfigError("bad is (), but must name at least one token to compare with the good one")
 
-    def __call__(self, found: Floats, /) -> Floats:
-        """Return the probabilities after each of [n, V] logits."""
-        labels = found[:, [self.good, *self.bad]].astype(np.float64)
-        weights = np.exp(labels - labels.max(axis=-1, keepdims=True))
-        return (weights[:, 0] / weights.sum(axis=-1)).astype(np.float32)
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The labels' tokens, the good one first."""
+        return (self.good, *self.bad)
+
+    def __call__(self, found: NDArray[Any], /) -> float:
+        """Return the probability by the labels' log-probabilities."""
+        weights = np.exp(found - found.max())
+        return float(np.float32(weights[0] / weights.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +83,11 @@ class HeadReadout:
     """A value head of the process model itself."""
 
     head: ValueHead
-    logits: bool = field(default=False, init=False)
+    labels: tuple[int, ...] = field(default=(), init=False)
 
-    def __call__(self, found: Floats, /) -> Floats:
-        """Return the head's reading of each of [n, K] hidden states."""
-        return self.head(found)
+    def __call__(self, found: NDArray[Any], /) -> float:
+        """Return the head's reading of a hidden state [K]."""
+        return float(self.head(found))
 
 
 @dataclass(frozen=True)
@@ -102,21 +104,15 @@ class LikelihoodReadout:
 
     scale: float = 1.0
     shift: float = 0.0
-    logits: bool = field(default=True, init=False)
-
-    def logprob(self, before: float, tokens: Sequence[int], logits: Floats) -> float:
-        """Return the log-probability of a path with n more tokens.
-
-        `before` is the path's log-probability without these tokens. Row i of `logits` [n, V] predicts token i.
-        """
-        logprob = before
-        for token, row in zip(tokens, logits, strict=True):
-            logprob += float(log_softmax(row)[token])
-        return logprob
 
     def __call__(self, logprob: float) -> float:
         """Return the chance of a path by its log-probability."""
         return chance(self.scale * log_odds(logprob) + self.shift)
+
+
+def needs_logits(readout: Readout | LikelihoodReadout) -> bool:
+    """Return whether a readout needs the model's output layer."""
+    return isinstance(readout, LikelihoodReadout) or bool(readout.labels)
 
 
 @dataclass(frozen=True, eq=False)

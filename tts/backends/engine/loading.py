@@ -18,7 +18,7 @@ from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.device.graphs import LOG, CudaCapture, FixedRoom
 from tts.backends.engine.device.memory import held_models, hold, loading_on, pool_bytes, resolve_device
-from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead
+from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead, needs_logits
 from tts.backends.engine.int8 import check_int8
 from tts.backends.engine.linear import Precision
 from tts.backends.engine.operations import AttentionExecutor
@@ -266,7 +266,7 @@ def _check_head(subject: str, head: ValueHead, hidden: int) -> None:
 def _load_process_model(process: _ProcessModel, settings: EngineOptions, pool: int) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
     runner, _ = make_runner(
-        process.checkpoint, settings, pool=pool, output_layer=process.readout.logits, name=process.record.name
+        process.checkpoint, settings, pool=pool, output_layer=needs_logits(process.readout), name=process.record.name
     )
     template = StepTemplate(encode=None, readout=process.readout, step=process.record.step)
     return RewardModel(runner, template, render=None, rates=rates(process.record))
@@ -291,7 +291,7 @@ def build_reward_model(
     settings = EngineOptions(**options).resolve()
     pool = _pool_bytes(settings, {record.name: checkpoint}, record)
     runner, renderer = make_runner(
-        checkpoint, settings, pool=pool, output_layer=step_template.readout.logits, name=record.name
+        checkpoint, settings, pool=pool, output_layer=needs_logits(step_template.readout), name=record.name
     )
     return RewardModel(runner, step_template, renderer.prompt)
 

@@ -18,7 +18,7 @@ from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import kernel_array
 from tts.backends.kernels import attention_strict, layers
-from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_rows
+from tts.backends.kernels.draw import DrawRequest, HostDraws, LogitReading, ReadRequest, draw_rows, read_rows
 from tts.backends.kernels.host import Team
 
 AttentionExecutor = Literal["strict", "triton", "triton_strict"]
@@ -63,6 +63,13 @@ class Operations(Protocol):
 
     def draw(self, logits: Tensor, request: DrawRequest, packed: Tensor | None = None) -> HostDraws:
         """Draw a token for each row of a request, from logits [L, V].
+
+        `packed` is the result of `request.pack()`, on a device.
+        """
+        ...
+
+    def read(self, logits: Tensor, request: ReadRequest, packed: Tensor | None = None) -> list[LogitReading | None]:
+        """Return what is read of each row of a request, from logits [L, V]; None for a row that is not valid.
 
         `packed` is the result of `request.pack()`, on a device.
         """
@@ -135,6 +142,11 @@ class HostOperations:
         """Draw a token for each row of a request, from logits [L, V]."""
         del packed
         return draw_rows(logits.numpy(), request, self._team)
+
+    def read(self, logits: Tensor, request: ReadRequest, packed: Tensor | None = None) -> list[LogitReading | None]:
+        """Return what is read of each row of a request, from logits [L, V]; None for a row that is not valid."""
+        del packed
+        return read_rows(logits.numpy(), request)
 
     def _share_rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
         """Call a kernel for [rows, columns] numbers, with intervals of rows on several threads where this pays."""

@@ -18,9 +18,8 @@ import numpy as np
 
 from tts.backends.engine.core import Runner
 from tts.backends.engine.tree import CACHED, KVNode
-from tts.backends.engine.work import Floats, PrefillJob, engine_error
-from tts.backends.prompt_logprobs import most_likely
-from tts.backends.sampling import log_softmax
+from tts.backends.engine.work import PrefillJob, engine_error
+from tts.backends.kernels.draw import LogitReading
 
 PIECE = 64  # tokens
 
@@ -52,23 +51,15 @@ class Piece:
     likely: list[Likely] = field(default_factory=list[Likely])
     failure: Exception | None = None
 
-    def read(self, logits: Floats, top: int) -> None:
-        """Take the logits of the next tokens.
+    def next_tokens(self) -> list[list[int]]:
+        """Return the tokens that come next in some prompt, after each token."""
+        return [*([token] for token in self.tokens[1:]), [piece.tokens[0] for piece in self.below.values()]]
 
-        Args:
-            logits: [tokens, V] logits after some tokens of the piece, in order. A piece may be read in several calls,
-                and each call continues after the call before.
-            top: The number of most likely tokens to keep for each place.
-        """
-        for row in logits:
-            logprobs = log_softmax(row)
-            next_index = len(self.following) + 1
-            if next_index < len(self.tokens):
-                next_tokens = [self.tokens[next_index]]
-            else:
-                next_tokens = [piece.tokens[0] for piece in self.below.values()]
-            self.following.append({token: float(logprobs[token]) for token in next_tokens})
-            self.likely.append(tuple((token, float(logprobs[token])) for token in most_likely(logprobs, top)))
+    def take(self, readings: Sequence[LogitReading]) -> None:
+        """Take what was read behind the piece's tokens, in order."""
+        for tokens, reading in zip(self.next_tokens(), readings, strict=False):
+            self.following.append(dict(zip(tokens, reading.logprobs.tolist(), strict=True)))
+            self.likely.append(reading.likely)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +126,8 @@ class PromptReads:
         for piece, node in nodes.items():
             num_read = self._num_read(piece)
             if num_read:
-                on_end, take = partial(self._end_piece, piece, done), partial(self._take, piece)
-                runner.add_prefill(PrefillJob(runner.tree.retain(node), num_read, 0, on_end, take=take))
+                on_end, tokens = partial(self._end_piece, piece, done), piece.next_tokens()[:num_read]
+                runner.add_prefill(PrefillJob(runner.tree.retain(node), num_read, 0, on_end, tokens, self._top))
         for node in nodes.values():  # jobs and child nodes keep the nodes that are still needed
             runner.tree.release(node)
         for place, num_unread in enumerate(self._num_unread):
@@ -158,19 +149,16 @@ class PromptReads:
             done: A function that is called with the place and the result of each such prompt.
             job: The job.
         """
-        piece.failure = piece.failure or job.failure
+        try:
+            piece.take(job.result())
+        except Exception as failure:  # noqa: BLE001 - a failure fails the prompts of this piece only
+            piece.failure = engine_error(failure)
         first_place = piece.prompts[0]
         self._seconds[first_place] += job.seconds  # later prompts share the piece without cost
         for place in piece.prompts:
             self._num_unread[place] -= 1
             if not self._num_unread[place]:
                 done(place, self._result(place))
-
-    def _take(self, piece: Piece, logits: Floats) -> None:
-        try:
-            piece.read(logits, self._top)
-        except Exception as failure:  # noqa: BLE001 - a failure fails the prompts of this piece only
-            piece.failure = engine_error(failure)
 
     def _result(self, place: int) -> ReadPrompt:
         """Return what was read of a prompt, whose pieces are all read."""

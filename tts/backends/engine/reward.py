@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tts.backends.engine.core import Runner
-from tts.backends.engine.heads import StepTemplate
+from tts.backends.engine.heads import LikelihoodReadout, StepTemplate
 from tts.backends.engine.views import View
 from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.text.lengths import check_known, check_prompt
@@ -28,12 +28,20 @@ class RewardModel:
         render: Turns a problem's prompt into the model's tokens; None: the model reads the policy's own tokens.
         rates: The rates of the model's tokens. FLOPs of None follow from its number of parameters. Without prices the
             policy's prices hold.
+
+    Raises:
+        ConfigError: the model has no token of a label.
     """
 
     runner: Runner
     template: StepTemplate
     render: Callable[[Prompt], Sequence[int]] | None
     rates: Rates = field(default_factory=Rates)
+
+    def __post_init__(self) -> None:
+        readout = self.template.readout
+        if not isinstance(readout, LikelihoodReadout):
+            check_known(readout.labels, self.runner.decoder.config.vocab)
 
     def view(self, prompt: Prompt, own: tuple[int, ...]) -> View:
         """Return a view of a prompt without steps; `own`: the prompt in the policy's tokens.

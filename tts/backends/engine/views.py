@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import LikelihoodReadout, StepTemplate
 from tts.backends.engine.tree import CACHED, KVNode
-from tts.backends.engine.work import Floats, PrefillJob, engine_error
+from tts.backends.engine.work import PrefillJob, engine_error
 from tts.backends.text.lengths import check_known
 from tts.errors import ConfigError, PromptTooLong
 
@@ -80,12 +80,12 @@ class _StepNode:
         self.released = False
         self.waiting: list[Callable[[Exception | None, float], None]] = []
 
-    def take(self, job: PrefillJob, read: Callable[[Floats], None]) -> None:
-        """Read a job's result with `read`, and keep the failure of the job or of `read`."""
+    def take(self, job: PrefillJob, read: Callable[[PrefillJob], None]) -> None:
+        """Read what a job found with `read`, and keep the failure of the job or of `read`."""
         self.failure = job.failure
         if self.failure is None:
             try:
-                read(job.result())
+                read(job)
             except Exception as failure:  # noqa: BLE001 - a failure of the readout fails this step only
                 self.failure = engine_error(failure)
 
@@ -206,13 +206,25 @@ class View:
         """
         readout = self._template.readout
 
-        def read(outputs: Floats) -> None:
+        tokens: list[tuple[int, ...]] | None
+        if isinstance(readout, LikelihoodReadout):
+            tokens = [(token,) for token in (*step.node.tokens[1:], step.last)]
+        else:
+            tokens = [readout.labels] if readout.labels else None
+
+        def read(job: PrefillJob) -> None:
             if isinstance(readout, LikelihoodReadout):
                 assert beginning.logprob is not None, "what stands above a step is read before it"
-                step.logprob = readout.logprob(beginning.logprob, [*step.node.tokens[1:], step.last], outputs)
+                step.logprob = beginning.logprob
+                for reading in job.result():
+                    step.logprob += float(reading.logprobs[0])
                 step.reading = readout(step.logprob)
+                return
+            found = job.found[-1]
+            if found is None:
+                step.reading = np.nan  # logits that are not valid say nothing of a step
             else:
-                step.reading = float(readout(outputs[-1:])[0])
+                step.reading = readout(found.logprobs if readout.labels else found)
 
         def finish(job: PrefillJob) -> None:
             if self._by_likelihood and job.failure is None and beginning.logprob is None:
@@ -230,7 +242,7 @@ class View:
         size = len(step.node.tokens)
         first_wanted = 0 if self._by_likelihood else size - 1
         node = self._runner.tree.retain(step.node)
-        self._runner.add_prefill(PrefillJob(node, size, first_wanted, finish, logits=readout.logits))
+        self._runner.add_prefill(PrefillJob(node, size, first_wanted, finish, tokens))
 
 
 def _find_beginning(parent: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:

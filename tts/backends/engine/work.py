@@ -4,40 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tts.backends.base import Finish, RowSet
-from tts.backends.engine.device.memory import download
 from tts.backends.engine.tree import KVNode
 from tts.backends.kernels.draw import DrawRequest
 from tts.backends.text.row_state import PathText, RowState, as_engine_error
 from tts.errors import EngineError
 
-Floats = NDArray[np.float32]
+NO_LAW = "the model's logits give no distribution over tokens (NaN or infinite)"
 
 
 @dataclass(slots=True, eq=False)
 class PrefillJob:
     """A job that computes keys and values of a node's first `upto` tokens.
 
-    From token `wanted` on, the job also computes the tokens' logits or hidden states.
+    From token `wanted` on, the job also reads log-probabilities behind the tokens, or their hidden states.
 
     Args:
         node: The node, of which the job owns one handle until the job's end.
         upto: The number of the node's tokens to compute. Ancestors without keys and values are computed first.
-        wanted: The first token whose logits (or hidden states) are wanted; `upto`: none.
+        wanted: The first token behind which something is wanted; `upto`: none.
         done: Called with this job at its end; `failure` is set where the job failed.
-        logits: Whether logits are wanted; else hidden states.
-        take: Called with results as they are computed, which then are not added to `found`.
+        tokens: The ids whose log-probabilities are read, for each wanted token. None: hidden states are read.
+        top: The number of most likely tokens that are read behind each wanted token.
         keeps: Whether the logits of the last token stay where the model runs, as `last_logits`, and nothing is `found`.
 
     Attributes:
         order: The age of the job; lower is older.
-        found: Logits [tokens, V], or hidden states [tokens, K], in pieces.
+        found: A `LogitReading` or a hidden state [K] for each wanted token.
         last_logits: The logits [V] of the last token.
         at: The first token whose result is still wanted.
         seconds: The seconds of the steps that fed the job.
@@ -49,11 +48,11 @@ class PrefillJob:
     upto: int
     wanted: int
     done: Callable[[PrefillJob], None]
-    logits: bool = True
-    take: Callable[[Floats], None] | None = None
+    tokens: Sequence[Sequence[int]] | None = None
+    top: int = 0
     keeps: bool = False
     order: tuple[int, int] = (0, 0)
-    found: list[Floats] = field(default_factory=list[Floats])
+    found: list[Any] = field(default_factory=list[Any])
     last_logits: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     failure: Exception | None = None
     seconds: float = 0.0
@@ -64,27 +63,28 @@ class PrefillJob:
     def __post_init__(self) -> None:
         self.at = self.wanted
 
-    def give(self, results: torch.Tensor | Floats, until: int) -> None:
-        """Take the wanted results [n, V] or [n, K] of the tokens before `until`."""
-        self.at = until
-        if self.keeps:
-            self.last_logits = cast("torch.Tensor", results)[-1].float().clone()
-            return
-        host = download(results.float()) if isinstance(results, torch.Tensor) else results
-        if self.take is None:
-            self.found.append(host.copy())
-        else:
-            self.take(host)
+    @property
+    def logits(self) -> bool:
+        """Whether logits are computed behind the wanted tokens."""
+        return self.keeps or self.tokens is not None
 
-    def result(self) -> Floats:
-        """Return the wanted logits or hidden states, in order.
+    def take(self, found: Sequence[Any], until: int) -> None:
+        """Take what was read of the wanted tokens before `until`; None for a token whose logits are not valid."""
+        self.at = until
+        self.found += found
+
+    def result(self) -> list[Any]:
+        """Return what was read of each wanted token, in order.
 
         Raises:
             Exception: the job failed.
+            EngineError: logits were not valid.
         """
         if self.failure is not None:
             raise self.failure
-        return np.concatenate(self.found)
+        if any(one is None for one in self.found):
+            raise EngineError(NO_LAW, hint="try float32 weights")
+        return self.found
 
 
 @dataclass(slots=True, eq=False)
@@ -168,6 +168,8 @@ def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64])
         streams=np.array([sequence.state.row.stream for sequence in sequences], np.uint64),
         positions=np.array([sequence.state.position for sequence in sequences], np.int64),
         words=np.array([sequence.state.row.word for sequence in sequences], np.uint64),
+        spreads=np.array([sequence.state.rows.request.spreads for sequence in sequences], np.bool_),
+        sampling_logprobs=np.array([sequence.state.rows.request.sampling_logprobs for sequence in sequences], np.bool_),
     )
     return Draws(sequences, request)
 

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Sampling
 from tts.backends.kernels.host import Team, compile_function, exponential, f32
+from tts.backends.prompt_logprobs import most_likely
+from tts.backends.sampling import log_softmax, sampling_logprob, spread
+from tts.errors import EngineError
 from tts.randomness import uniforms
 
 _STRIDE = 1024  # tokens of a stretch; the sum of each stretch's weights is kept
@@ -25,13 +28,25 @@ _LANES = 16
 
 
 class HostDraws(NamedTuple):
-    """Drawn tokens [R], and natural, untempered logprobs [R].
+    """Drawn tokens.
 
-    A token is -1 where the logits are not valid (NaN, +inf, or nothing but -inf).
+    Args:
+        tokens: [R]; -1 where the logits are not valid (NaN, +inf, or nothing but -inf).
+        logprobs: [R] natural, untempered log-probabilities of the tokens.
+        sampling_logprobs: [R] log-probabilities under the laws that drew the tokens; NaN where they are not asked for.
+        spreads: [R, 3] the numbers of `Spread`; NaN where they are not asked for.
     """
 
     tokens: NDArray[np.int64]
     logprobs: NDArray[np.float64]
+    sampling_logprobs: NDArray[np.float64]
+    spreads: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, count: int) -> HostDraws:
+        """Return room for some draws, of which nothing is asked for but tokens."""
+        unknown = np.full((4, count), np.nan)
+        return cls(np.empty(count, np.int64), np.empty(count, np.float64), unknown[0], unknown[1:].T)
 
 
 class DrawRequest(NamedTuple):
@@ -43,6 +58,8 @@ class DrawRequest(NamedTuple):
         streams: [R] streams of their uniform numbers (see `tts.randomness.uniform`).
         positions: [R] positions of their uniform numbers in the streams.
         words: [R] words of their uniform numbers.
+        spreads: [R] whether the spread of a row is wanted.
+        sampling_logprobs: [R] whether a token's log-probability under its law is wanted.
     """
 
     rows: NDArray[np.int64]
@@ -50,6 +67,8 @@ class DrawRequest(NamedTuple):
     streams: NDArray[np.uint64]
     positions: NDArray[np.int64]
     words: NDArray[np.uint64]
+    spreads: NDArray[np.bool_]
+    sampling_logprobs: NDArray[np.bool_]
 
     def pack(self) -> NDArray[np.int64]:
         """Return [7, R] numbers of 8 bytes for a device, in the order of the rows' words.
@@ -69,13 +88,43 @@ class DrawRequest(NamedTuple):
 
     def take_rows(self, indices: NDArray[np.intp]) -> DrawRequest:
         """Return the request for the rows at some indices."""
-        return DrawRequest(
-            rows=self.rows[indices],
-            samplings=[self.samplings[index] for index in indices.tolist()],
-            streams=self.streams[indices],
-            positions=self.positions[indices],
-            words=self.words[indices],
-        )
+        arrays: dict[str, Any] = {name: array[indices] for name, array in self._asdict().items() if name != "samplings"}
+        return DrawRequest(samplings=[self.samplings[index] for index in indices.tolist()], **arrays)
+
+
+class ReadRequest(NamedTuple):
+    """Log-probabilities of tokens that are read, not drawn.
+
+    Args:
+        rows: [n] indices of the rows of logits.
+        tokens: The ids whose log-probabilities are wanted, for each row.
+        top: The number of most likely tokens that are wanted behind each row.
+    """
+
+    rows: NDArray[np.int64]
+    tokens: Sequence[Sequence[int]]
+    top: int = 0
+
+    def pack(self) -> NDArray[np.int64]:
+        """Return numbers for a device: the rows, the index into `rows` of each token, and the tokens.
+
+        Each row has token 0 as one more, whose log-probability tells whether the row is valid.
+        """
+        counts = [len(ids) + 1 for ids in self.tokens]
+        tokens = [token for ids in self.tokens for token in (*ids, 0)]
+        return np.concatenate([self.rows, np.repeat(np.arange(len(counts)), counts), np.array(tokens, np.int64)])
+
+
+class LogitReading(NamedTuple):
+    """The numbers read from one row of logits.
+
+    Args:
+        logprobs: Natural log-probabilities of the wanted tokens.
+        likely: The most likely tokens with their log-probabilities, best first, the lowest id among equals.
+    """
+
+    logprobs: NDArray[np.float64]
+    likely: tuple[tuple[int, float], ...]
 
 
 def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> HostDraws:
@@ -87,7 +136,29 @@ def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> 
         team: The threads that share the rows.
     """
     numbers = uniforms(request.streams, request.positions, request.words)
-    return draw_at(logits, request.rows, request.samplings, numbers, team)
+    draws = draw_at(logits, request.rows, request.samplings, numbers, team)
+    for index in np.flatnonzero((request.spreads | request.sampling_logprobs) & (draws.tokens >= 0)).tolist():
+        logprobs = log_softmax(logits[request.rows[index]])
+        if request.spreads[index]:
+            draws.spreads[index] = spread(logprobs)
+        if request.sampling_logprobs[index]:
+            token = int(draws.tokens[index])
+            draws.sampling_logprobs[index] = sampling_logprob(logprobs, request.samplings[index], token)
+    return draws
+
+
+def read_rows(logits: NDArray[np.float32], request: ReadRequest) -> list[LogitReading | None]:
+    """Return what is read of each row of a request, from logits [L, V]; None for a row that is not valid."""
+    readings: list[LogitReading | None] = []
+    for row, tokens in zip(request.rows.tolist(), request.tokens, strict=True):
+        try:
+            logprobs = log_softmax(logits[row])
+        except EngineError:
+            readings.append(None)
+            continue
+        likely = tuple((token, float(logprobs[token])) for token in most_likely(logprobs, request.top))
+        readings.append(LogitReading(logprobs[list(tokens)], likely))
+    return readings
 
 
 def draw_at(
@@ -101,9 +172,10 @@ def draw_at(
     count = len(rows)
     # [R, 4] temperature, top_p, top_k, min_p
     settings = np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], np.float64).reshape(count, 4)
-    draws = HostDraws(np.empty(count, np.int64), np.empty(count, np.float64))
+    draws = HostDraws.empty(count)
     parts = team.cuts(count, count * logits.shape[1], worth=1 << 17)
-    team.run(_write_draws, [(logits, rows, settings, numbers, *draws, begin, end) for begin, end in parts])
+    args = (logits, rows, settings, numbers, draws.tokens, draws.logprobs)
+    team.run(_write_draws, [(*args, begin, end) for begin, end in parts])
     return draws
 
 

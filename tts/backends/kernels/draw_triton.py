@@ -1,4 +1,6 @@
-"""The draw of tokens on a GPU: one uniform number a row through the inverse CDF in token-id order.
+"""The draw of tokens on a GPU, and the log-probabilities of tokens that are read there.
+
+A draw passes one uniform number a row through the inverse CDF in token-id order.
 
 Idea: a first kernel sums weights over blocks of 1,024 tokens; a second one finds, for each row, the block in which the
     uniform number falls by a scan of the blocks' sums, then the token by a scan inside that block. The number itself is
@@ -13,7 +15,7 @@ Numbers: exponentials in float32, sums in float64 in one fixed order that does n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -21,9 +23,11 @@ import triton.language as tl
 
 from tts.backends.kernels.attention_triton import launch_at
 from tts.randomness import MAIN_WORD
+from tts.types import TOP_TOKENS
 
 _BLOCK = 1024  # tokens of a block
 _ROWS = 1024  # most rows of one launch of `uniforms`
+_LAUNCH = {"num_warps": 4, "enable_fp_fusion": True}
 
 
 class DeviceDraws(NamedTuple):
@@ -33,10 +37,12 @@ class DeviceDraws(NamedTuple):
         tokens: [R] int64; -1 where the logits are not valid: NaN, +inf, or nothing but -inf.
         logprobs: [R] float64 natural-log probability under the untempered, unfiltered distribution; NaN where there is
             no token.
+        sampling_logprobs: [R] float64 natural-log probability under the distribution drawn from.
     """
 
     tokens: torch.Tensor
     logprobs: torch.Tensor
+    sampling_logprobs: torch.Tensor
 
 
 class Cut(NamedTuple):
@@ -108,41 +114,127 @@ def draw(
         kept: The tokens that the filters keep in each draw's row, the most likely one included; None: all.
         out: Where the results are written; None: they are new.
     """
-    num_draws, vocabulary, device = len(streams), logits.shape[1], logits.device
-    num_blocks = triton.cdiv(vocabulary, _BLOCK)
+    num_draws, device = len(streams), logits.device
     if out is None:
-        tokens = torch.empty(num_draws, dtype=torch.int64, device=device)
-        out = DeviceDraws(tokens, torch.empty(num_draws, dtype=torch.float64, device=device))
+        numbers = torch.empty(2, num_draws, dtype=torch.float64, device=device)
+        out = DeviceDraws(torch.empty(num_draws, dtype=torch.int64, device=device), *numbers)
     if not num_draws:
         return out
-    tops = torch.empty(num_draws, num_blocks, dtype=torch.float32, device=device)
-    bests = torch.empty(num_draws, num_blocks, dtype=torch.int32, device=device)
-    # sums of the plain distribution, then of the distribution drawn from
-    sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)
     rows = torch.arange(num_draws, device=device) if rows is None else rows
     floors, lasts = kept or (temperatures, rows)  # any arrays will do where nothing is cut, as they are not read
     inputs = (logits, rows, temperatures, floors, lasts)
-    constants = {"vocabulary": vocabulary, "block": _BLOCK, "is_cut": kept is not None}
-    launch_at(sum_blocks, num_draws, num_blocks)(
-        *inputs, tops, bests, sums, *logits.stride(), **constants, num_warps=4, enable_fp_fusion=True
-    )
+    sums = _sum(*inputs, is_cut=kept is not None)
     launch_at(draw_rows, num_draws)(
         *inputs,
-        tops,
-        bests,
-        sums,
+        *sums,
         streams,
         positions,
         word,
         *out,
-        *logits.stride(),
-        num_blocks,
-        **constants,
-        padded=triton.next_power_of_2(num_blocks),
-        num_warps=4,
-        enable_fp_fusion=True,
+        *_shape(logits),
+        **_tokens(logits),
+        **_padding(logits),
+        is_cut=kept is not None,
     )
     return out
+
+
+def read(
+    logits: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor, tokens: torch.Tensor, *, top: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log-probabilities of tokens, and the most likely tokens of each row.
+
+    Args:
+        logits: [L, V] of any float type and strides.
+        rows: [n] int64 rows of logits.
+        indices: [P] int64, the index into `rows` of each wanted token.
+        tokens: [P] int64 ids.
+        top: The number k of most likely tokens.
+
+    Returns:
+        [P + n k] float64 natural-log probabilities of the wanted tokens, then of the most likely ones, and these ones'
+        ids [n, k], the lowest id first among equals. NaN in a row that is not valid.
+    """
+    likely = torch.stack([_most_likely(logits[row], top) for row in rows]) if top else rows.new_empty(len(rows), 0)
+    indices = torch.cat([indices, torch.arange(len(rows), device=rows.device).repeat_interleave(top)])
+    tokens = torch.cat([tokens, likely.ravel()])
+    found = torch.empty(len(tokens), dtype=torch.float64, device=logits.device)
+    tops, _, sums = _sum(logits, rows, *_plain(rows))
+    if len(tokens):
+        launch_at(read_tokens, len(tokens))(
+            logits, rows, tops, sums, indices, tokens, found, *_shape(logits), **_padding(logits)
+        )
+    return found, likely
+
+
+def spreads(logits: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what the spreads of rows [n] of logits [L, V] are made of, each -745 at least.
+
+    Returns:
+        [n, 2] float64, the sums over all tokens of ln p and of p ln p, and [n, k] the ln p of the most likely tokens.
+    """
+    tops, _, sums = _sum(logits, rows, *_plain(rows))
+    totals = torch.empty(len(rows), 2, dtype=torch.float64, device=logits.device)
+    launch_at(spread_rows, len(rows))(
+        logits, rows, tops, sums, totals, *_shape(logits), **_tokens(logits), **_padding(logits)
+    )
+    count = min(TOP_TOKENS, logits.shape[1])
+    likely = torch.topk(logits[rows].float(), count).indices  # among equals any: their probabilities are the same
+    indices = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
+    found, _ = read(logits, rows, indices, likely.ravel())
+    return totals, found.view(-1, count).clamp(min=-745.0)
+
+
+def _most_likely(row: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the ids of a row's largest logits, the largest first, the lowest id among equals."""
+    bits = (row.float() + 0.0).view(torch.int32)  # no -0.0
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()  # integers in the order of the numbers
+    ids = torch.arange(len(row), device=row.device)
+    return torch.topk((ordered << 32) - ids, count).indices
+
+
+def _plain(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return temperatures, floors and last ids of rows from which nothing is drawn."""
+    zeros = torch.zeros(len(rows), dtype=torch.float32, device=rows.device)
+    return zeros, zeros, rows
+
+
+def _sum(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    temperatures: torch.Tensor,
+    floors: torch.Tensor,
+    lasts: torch.Tensor,
+    *,
+    is_cut: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the largest logit, its lowest id, and the sums of both distributions, for each row's blocks of tokens.
+
+    The sums [2, R, blocks] are those of the plain distribution, then of the one drawn from.
+    """
+    num_rows, num_blocks, device = len(rows), triton.cdiv(logits.shape[1], _BLOCK), logits.device
+    tops = torch.empty(num_rows, num_blocks, dtype=torch.float32, device=device)
+    bests = torch.empty(num_rows, num_blocks, dtype=torch.int32, device=device)
+    sums = torch.empty(2, num_rows, num_blocks, dtype=torch.float64, device=device)
+    inputs, launch = (logits, rows, temperatures, floors, lasts), {"is_cut": is_cut, **_LAUNCH}
+    launch_at(sum_blocks, num_rows, num_blocks)(
+        *inputs, tops, bests, sums, *logits.stride(), **_tokens(logits), **launch
+    )
+    return tops, bests, sums
+
+
+def _shape(logits: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides of logits and the number of blocks of tokens."""
+    return (*logits.stride(), triton.cdiv(logits.shape[1], _BLOCK))
+
+
+def _tokens(logits: torch.Tensor) -> dict[str, int]:
+    return {"vocabulary": logits.shape[1], "block": _BLOCK}
+
+
+def _padding(logits: torch.Tensor) -> dict[str, Any]:
+    """Return what a program needs that reads the sums of all blocks of a row."""
+    return {"padded": triton.next_power_of_2(triton.cdiv(logits.shape[1], _BLOCK)), **_LAUNCH}
 
 
 def uniforms(streams: torch.Tensor, positions: torch.Tensor, word: int = MAIN_WORD) -> torch.Tensor:
@@ -187,6 +279,19 @@ def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constex
         floor, last = tl.load(floors + draw), tl.load(lasts + draw)
         weight = tl.where((x > floor) | ((x == floor) & (token <= last)), weight, 0.0)
     return weight
+
+
+@triton.jit
+def _normalizer(tops, sums, entry, is_block):
+    """Return a row's largest logit, the blocks' largest ones and their depths, and ln of the sum of plain weights."""
+    block_tops = tl.load(tops + entry, mask=is_block, other=float("-inf"))
+    top = tl.max(block_tops, 0)
+    is_finite = tl.abs(top) != float("inf")
+    top = tl.where(is_finite, top, 0.0)
+    depths = tl.where(tl.abs(block_tops) == float("inf"), 0.0, block_tops - top)  # a block of -inf alone has the sum 0
+    # the sums of blocks are relative to the blocks' largest logits, so they are scaled to the row's
+    plain = tl.exp(depths.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
+    return block_tops, depths, top, is_finite, tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))
 
 
 @triton.jit
@@ -244,6 +349,7 @@ def draw_rows(
     word,
     tokens,
     logprobs,
+    sampling_logprobs,
     row_stride,
     column_stride,
     num_blocks,
@@ -256,15 +362,9 @@ def draw_rows(
     draw, num_draws = tl.program_id(0), tl.num_programs(0)
     block_index = tl.arange(0, padded)
     entry, is_block = draw * num_blocks + block_index, block_index < num_blocks
-    block_tops = tl.load(tops + entry, mask=is_block, other=float("-inf"))
-    top = tl.max(block_tops, 0)
-    is_finite = tl.abs(top) != float("inf")
-    top = tl.where(is_finite, top, 0.0)
-    depths = tl.where(tl.abs(block_tops) == float("inf"), 0.0, block_tops - top)  # a block of -inf alone has the sum 0
+    block_tops, depths, top, is_finite, log_total = _normalizer(tops, sums, entry, is_block)
     temperature = tl.load(temperatures + draw).to(tl.float32)
     divisor = tl.where(temperature == 0.0, 1.0, temperature)
-    # the sums of blocks are relative to the blocks' largest logits, so they are scaled to the row's
-    plain = tl.exp(depths.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
     scale = tl.exp((depths / divisor).to(tl.float64))
     weight = scale * tl.load(sums + num_draws * num_blocks + entry, mask=is_block, other=0.0)
 
@@ -291,6 +391,63 @@ def draw_rows(
     best = tl.min(tl.where(is_block & (block_tops == top), block_bests, vocabulary), 0)
     choice = tl.where(is_finite, tl.where(temperature == 0.0, best, choice), 0)
     logit = tl.load(row + choice.to(tl.int64) * column_stride).to(tl.float32)
-    logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))
+    logprob = (logit - top).to(tl.float64) - log_total
+    law_logprob = ((logit - top) / divisor).to(tl.float64) - tl.log(tl.where(is_finite, tl.max(mass, 0), 1.0))
     tl.store(tokens + draw, tl.where(is_finite, choice, -1).to(tl.int64))
     tl.store(logprobs + draw, tl.where(is_finite, logprob, float("nan")))
+    tl.store(sampling_logprobs + draw, tl.where(temperature == 0.0, 0.0, law_logprob))
+
+
+@triton.jit(do_not_specialize=["num_blocks"])
+def read_tokens(
+    logits,
+    rows,
+    tops,
+    sums,
+    indices,
+    tokens,
+    logprobs,
+    row_stride,
+    column_stride,
+    num_blocks,
+    padded: tl.constexpr,
+):
+    """Read the log-probability of one token behind one row."""
+    read = tl.program_id(0)
+    index, block_index = tl.load(indices + read), tl.arange(0, padded)
+    entry, is_block = index * num_blocks + block_index, block_index < num_blocks
+    _, _, top, is_finite, log_total = _normalizer(tops, sums, entry, is_block)
+    place = logits + tl.load(rows + index) * row_stride + tl.load(tokens + read) * column_stride
+    logprob = (tl.load(place).to(tl.float32) - top).to(tl.float64) - log_total
+    tl.store(logprobs + read, tl.where(is_finite, logprob, float("nan")))
+
+
+@triton.jit(do_not_specialize=["num_blocks"])
+def spread_rows(
+    logits,
+    rows,
+    tops,
+    sums,
+    totals,
+    row_stride,
+    column_stride,
+    num_blocks,
+    vocabulary: tl.constexpr,
+    block: tl.constexpr,
+    padded: tl.constexpr,
+):
+    """Sum ln p and p ln p over a row's tokens, a block after the other; ln p is at least -745."""
+    index, block_index = tl.program_id(0), tl.arange(0, padded)
+    entry, is_block = index * num_blocks + block_index, block_index < num_blocks
+    _, _, top, _, log_total = _normalizer(tops, sums, entry, is_block)
+    row = logits + tl.load(rows + index) * row_stride
+    sum_logs, sum_weighted = log_total * 0.0, log_total * 0.0
+    for first in range(0, vocabulary, block):
+        token = first + tl.arange(0, block)
+        x = tl.load(row + token.to(tl.int64) * column_stride, mask=token < vocabulary, other=0.0).to(tl.float32)
+        logs = tl.maximum((x - top).to(tl.float64) - log_total, -745.0)
+        logs = tl.where(token < vocabulary, logs, 0.0)
+        sum_logs += tl.sum(logs, 0)
+        sum_weighted += tl.sum(tl.exp(logs) * logs, 0)
+    tl.store(totals + 2 * index, sum_logs)
+    tl.store(totals + 2 * index + 1, sum_weighted)

@@ -19,7 +19,7 @@ from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.device.memory import StepBuffer, download, starts_of
 from tts.backends.engine.operations import AttentionExecutor, rotary_tables
 from tts.backends.engine.planning import StepPlan
-from tts.backends.kernels.draw import DrawRequest, HostDraws
+from tts.backends.kernels.draw import DrawRequest, HostDraws, LogitReading, ReadRequest
 from tts.backends.kernels.lowering import KernelWork, lower
 from tts.backends.kernels.plan import AttentionPlan
 from tts.errors import MissingDependency
@@ -152,22 +152,56 @@ class DeviceOperations:
         if packed is None:
             (packed,) = self.upload([request.pack()])
         numbers = packed.view(7, count)
-        drawn = torch.empty(2, count, dtype=torch.int64, device=self.device)  # tokens, and bits of log-probabilities
+        drawn = torch.empty(3, count, dtype=torch.int64, device=self.device)  # tokens, and bits of log-probabilities
         words = request.words[order]
         edges = [0, *(np.flatnonzero(np.diff(words)) + 1).tolist(), count]
         for begin, end in pairwise(edges):  # a kernel call has one word of the random numbers' addresses
             laws = [request.samplings[index] for index in order[begin:end].tolist()]
             is_cut = any(law.top_k or law.top_p < 1 or law.min_p for law in laws)
             self._draw_rows(logits, numbers[:, begin:end], drawn[:, begin:end], int(words[begin]), is_cut=is_cut)
-        host = download(drawn)
-        tokens, logprobs = np.empty(count, np.int64), np.empty(count, np.float64)
-        tokens[order], logprobs[order] = host[0], host[1].view(np.float64)
-        return HostDraws(tokens, logprobs)
+        has_spreads = bool(request.spreads.any())
+        spreads = self.kernels.spreads(logits, numbers[0]) if has_spreads else ()
+        tokens, *found = self._download(drawn, *(part.view(torch.int64) for part in spreads))
+        draws, (tokens, logprobs, laws) = HostDraws.empty(count), tokens.reshape(3, count)
+        draws.tokens[order], draws.logprobs[order] = tokens, logprobs.view(np.float64)
+        draws.sampling_logprobs[order] = laws.view(np.float64)
+        if has_spreads:
+            totals, likely = (numbers.view(np.float64).reshape(count, -1) for numbers in found)
+            size = logits.shape[1]
+            certainty = -totals[:, 0] / size - np.log(size)
+            draws.spreads[order] = np.stack([certainty, -likely.mean(axis=1), -totals[:, 1]], axis=1).clip(min=0)
+        return draws
+
+    def read(self, logits: Tensor, request: ReadRequest, packed: Tensor | None = None) -> list[LogitReading | None]:
+        """Return what is read of each row of a request, from logits [L, V]; None for a row that is not valid.
+
+        `packed` is what `request.pack()` gives, on the device. The results are copied to the host at once.
+        """
+        if packed is None:
+            (packed,) = self.upload([request.pack()])
+        count, counts = len(request.rows), [len(ids) for ids in request.tokens]
+        wanted = count + sum(counts)
+        rows, indices, tokens = packed.split([count, wanted, wanted])
+        found, likely = self.kernels.read(logits, rows, indices, tokens, top=request.top)
+        numbers, ids = self._download(found.view(torch.int64), likely)
+        logprobs, likely_logprobs = np.split(numbers.view(np.float64), [wanted])
+        shape = (count, request.top)
+        tops = zip(ids.reshape(shape).tolist(), likely_logprobs.reshape(shape).tolist(), strict=True)
+        rows_of = np.split(logprobs, np.cumsum(np.array(counts) + 1)[:-1])  # each ends with that of token 0
+        return [
+            None if np.isnan(row[-1]) else LogitReading(row[:-1], tuple(zip(*top, strict=True)))
+            for row, top in zip(rows_of, tops, strict=True)
+        ]
+
+    def _download(self, *parts: Tensor) -> list[NDArray[np.int64]]:
+        """Return integers on the host, each of one dimension, copied at once."""
+        host = download(torch.cat([part.ravel() for part in parts]))
+        return np.split(host, np.cumsum([part.numel() for part in parts])[:-1])
 
     def _draw_rows(self, logits: Tensor, numbers: Tensor, drawn: Tensor, word: int, *, is_cut: bool) -> None:
         """Write the draws of rows whose random numbers have the same word.
 
-        `numbers` [7, R] is as `DrawRequest.pack` gives it. `drawn` is [2, R].
+        `numbers` [7, R] is as `DrawRequest.pack` gives it. `drawn` is [3, R].
         """
         rows, streams, positions, top_k = numbers[:4]
         temperatures, top_p, min_p = numbers[4:].view(torch.float64)
@@ -175,7 +209,7 @@ class DeviceOperations:
         if is_cut:
             top_k = top_k.clamp(max=logits.shape[1])
             kept = self.kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
-        out = self.kernels.draws(drawn[0], drawn[1].view(torch.float64))
+        out = self.kernels.draws(drawn[0], *drawn[1:].view(torch.float64))
         self.kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept, out=out)
 
 
@@ -192,6 +226,8 @@ class _Kernels:
         self.draw = draw_triton.draw
         self.draws = draw_triton.DeviceDraws
         self.cut = draw_triton.cut
+        self.read = draw_triton.read
+        self.spreads = draw_triton.spreads
         self.norm = norm_triton.add_norm
 
 
