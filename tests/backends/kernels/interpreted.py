@@ -79,6 +79,18 @@ def test_attention_of_every_group_and_size(name: str, group: int, size: int) -> 
     assert_exact(make_tree(FORESTS[name], heads=2 if name == "mixture" else 1, group=group, size=size, seed=group), 64)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("size", [64, 128])
+def test_attention_of_64_query_heads_on_one_key_value_head(size: int, strict: bool) -> None:
+    case = make_tree(star(40, [3, 17]), heads=1, group=64, size=size)
+    queries, keys, values = map(torch.from_numpy, case[1:])
+    work = lower(case.plan, group=64, split=32, element_bytes=4, strict=strict)
+    assert (work.narrow, work.num_narrow) == (64, len(work.items))  # a query fills a narrow tile
+    out = torch.full((queries.shape[1], 1, 64, size), torch.nan)
+    attend(work, queries, keys, values, out)
+    assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
+
+
 @pytest.mark.parametrize("length", EDGES)
 def test_attention_around_the_borders_of_blocks(length: int) -> None:
     assert_exact(make_tree(star(length, [1, length, 2, length + 1]), heads=1, group=2), 32)

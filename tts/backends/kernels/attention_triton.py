@@ -336,14 +336,7 @@ def attend(
                 upcast=is_interpreted(),
             )
     launch_at(merge, num_queries, num_heads)(
-        out,
-        launch.partials,
-        launch.weights,
-        launch.first_slots,
-        **shape,
-        rows=triton.next_power_of_2(group),
-        num_warps=2,
-        enable_fp_fusion=True,
+        out, launch.partials, launch.weights, launch.first_slots, **shape, **merge_tile(group, padded)
     )
     return launch
 
@@ -353,15 +346,23 @@ def tile(work: KernelWork, element_bytes: int, padded: int, *, is_wide: bool) ->
 
     With these parameters the sums of a tile stay in registers up to d = 128, and its arrays fit 99 KB up to d = 256.
     """
+    rows, is_float32 = work.wide if is_wide else work.narrow, element_bytes == 4
     is_large = padded > (128 if is_wide else 64) and (is_wide or work.strict)
-    has_four_warps = not is_wide and element_bytes < 4 and (is_large or not work.strict)
+    has_four_warps = not is_wide and not is_float32 and (is_large or not work.strict)
+    is_tall = is_float32 and rows > 32  # of more than 32 query heads on one key-value head
     return {
-        "rows": work.wide if is_wide else work.narrow,
-        "cols": 32 if element_bytes == 4 or is_large else 64,
-        "num_warps": 4 if has_four_warps else 8,
+        "rows": rows,
+        "cols": 16 if is_tall else 32 if is_float32 or is_large else 64,
+        "num_warps": 16 if is_tall else 4 if has_four_warps else 8,
         "num_stages": 2,
         "enable_fp_fusion": True,
     }
+
+
+def merge_tile(group: int, padded: int) -> dict[str, Any]:
+    """Return the rows of a merge, and the parameters with which its sums stay in registers."""
+    rows = triton.next_power_of_2(group)
+    return {"rows": rows, "num_warps": max(2, rows * padded // 2048), "enable_fp_fusion": True}
 
 
 def launch_at(kernel: Any, *grid: int) -> Any:
