@@ -55,14 +55,19 @@ def runner_of(executor: str = "triton_strict", layers: int = 1) -> Runner:
     return make_runner(checkpoint_of(model, tiny_tokenizer()), settings)[0]
 
 
-def written(runner: Runner, caps: Sequence[Sequence[int]] = CAPS, prompts: Sequence[int] = PROMPTS) -> list[list[Any]]:
+def written(
+    runner: Runner,
+    caps: Sequence[Sequence[int]] = CAPS,
+    prompts: Sequence[int] = PROMPTS,
+    sampling: Sampling = SAMPLING,
+) -> list[list[Any]]:
     """Return what rows behind some prompts gave, to the last bit."""
     hand = Hand(runner)
     asked = []
     for number, (size, some) in enumerate(zip(prompts, caps, strict=True)):
         opened = hand.open(ids_of(size, number))
         asked.append(
-            hand.write(opened.path, [Row(100 * number + i, 0, cap) for i, cap in enumerate(some)], sampling=SAMPLING)
+            hand.write(opened.path, [Row(100 * number + i, 0, cap) for i, cap in enumerate(some)], sampling=sampling)
         )
     hand.run()
     return [[told(one.ends[index]) for index in range(len(one.ends))] for one in asked]
@@ -256,7 +261,10 @@ def test_tokens_without_a_place_are_rotated_and_not_written() -> None:
     assert torch.equal(*pools)
 
 
-def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "caps"), [(1, [[2]]), (2, [[2, 3]]), (8, [[2] * 5, [2]])])
+def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(
+    rows: int, caps: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tts.backends.engine.compiling import compile_kernels
     from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 
@@ -264,8 +272,9 @@ def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(monkeypatch
 
     def launch_at(kernel: Any, *grid: int) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            types = [argument.dtype for argument in arguments if isinstance(argument, torch.Tensor)]
-            seen.add((kernel.fn.__name__, *types, *sorted(options.items())))
+            tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+            forms = [(tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors]
+            seen.add((kernel.fn.__name__, *forms, *sorted(options.items())))
             return kernel[grid](*arguments, **options)
 
         return call
@@ -274,13 +283,15 @@ def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(monkeypatch
         monkeypatch.setattr(module, "launch_at", launch_at)
     for executor in ("triton", "triton_strict"):
         runner = runner_of(executor)
-        room = FixedRoom.of(8)
-        compile_kernels(runner.decoder, room)
+        compile_kernels(runner.decoder, FixedRoom.of(rows))
         at_load = set(seen)
         assert {name for name, *_ in at_load} >= {"tree_partial", "merge", "rope_and_write", "draw_rows"}
-        written(runner, ((2, 2),), (40,))
-        fixed(runner)
-        written(runner, ((2,) * 5, (2,)), (30, 3))
+        for sampling in (SAMPLING, Sampling()):
+            runner.fixed = None
+            written(runner, [caps[0][:2]], (40,), sampling)
+            shapes = fixed(runner, rows)
+            written(runner, caps, (30, 3)[: len(caps)], sampling)
+            assert shapes
         hand = Hand(runner)
         opened = hand.open(ids_of(3, 9))
         hand.run()
