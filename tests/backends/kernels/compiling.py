@@ -36,6 +36,8 @@ KERNELS = {
         norm_triton.norm_rows,
         draw_triton.sum_blocks,
         draw_triton.draw_rows,
+        draw_triton.read_tokens,
+        draw_triton.spread_rows,
         draw_triton.write_uniforms,
     )
 }
@@ -84,7 +86,7 @@ class Variant(NamedTuple):
         capability: The compute capability of the GPU, ten times the number.
         types: The types of the arguments that are no constants, in order.
         constants: The constants, and the parameters of the launch.
-        aligned: A pattern of the numbers that are divisible by 16, as all addresses are.
+        aligned: A pattern of the numbers that are divisible by 16, as most addresses are.
     """
 
     kernel: str
@@ -101,10 +103,11 @@ def compiled(variant: Variant) -> dict[str, Any]:
     names = [name for name in kernel.arg_names if name not in constants]
     signature = dict(zip(names, variant.types.split(), strict=True)) | dict.fromkeys(constants, "constexpr")
     places = {name: (i,) for i, name in enumerate(kernel.arg_names)}
+    anywhere = {parameter.name for parameter in kernel.params if parameter.do_not_specialize_on_alignment}
     attributes = {
         places[name]: [["tt.divisibility", 16]]
         for name in names
-        if signature[name][0] == "*" or re.match(variant.aligned, name)
+        if (signature[name][0] == "*" and name not in anywhere) or re.match(variant.aligned, name)
     }
     source = ASTSource(kernel, signature, {places[name]: value for name, value in constants.items()}, attributes)
     made = triton.compile(source, target=GPUTarget("cuda", variant.capability, 32), options=launch)
@@ -159,8 +162,14 @@ def draw_variants(capability: int, num_blocks: int) -> Iterator[Variant]:
     constants = {"vocabulary": 1024 * num_blocks - 256, "block": 1024, "is_cut": True, "column_stride": 1}
     constants |= {"num_warps": 4, "enable_fp_fusion": True}
     yield Variant("sum_blocks", capability, law + " i32", constants, "row_stride")
-    types = law + " *i64 *i64 i32 *i64 *fp64 i32 i32"
-    yield Variant("draw_rows", capability, types, {**constants, "padded": num_blocks}, "row_stride")
+    types = law + " *i64 *i64 i32 *i64 *fp64 *fp64 i32 i32"
+    constants["padded"] = num_blocks
+    yield Variant("draw_rows", capability, types, {**constants}, "row_stride")
+    del constants["is_cut"]
+    yield Variant("spread_rows", capability, "*bf16 *i64 *fp32 *fp64 *fp64 i32 i32", {**constants}, "row_stride")
+    del constants["vocabulary"], constants["block"]
+    types = "*bf16 *i64 *fp32 *fp64 *i64 *i64 *fp64 i32 i32"
+    yield Variant("read_tokens", capability, types, {**constants}, "row_stride")
     types = "*i64 *i64 i32 *fp64 i32"
     yield Variant("write_uniforms", capability, types, {"rows": 1024, "enable_fp_fusion": True})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -272,8 +273,11 @@ def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(
 
     def launch_at(kernel: Any, *grid: int) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-            forms = [(tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors]
+            forms = [
+                (argument.dtype, name in draw_triton.ANYWHERE or argument.data_ptr() % 16 == 0)
+                for name, argument in zip(inspect.signature(kernel.fn).parameters, arguments, strict=False)
+                if isinstance(argument, torch.Tensor)
+            ]
             seen.add((kernel.fn.__name__, *forms, *sorted(options.items())))
             return kernel[grid](*arguments, **options)
 

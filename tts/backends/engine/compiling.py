@@ -37,7 +37,6 @@ def compile_kernels(decoder: Decoder, room: FixedRoom | None = None) -> None:
     has_triton = decoder.executor in ("triton", "triton_strict")
     prompt, row = (_PROMPT, 3) if has_triton else (BLOCK, 1)
     tree = KVTree(decoder.pool(_BLOCKS))
-    # steps of two rows of one law, then of one row: the addresses of an odd number of rows are aligned otherwise
     limits = SchedulerLimits(rows=min(2, room.tokens) if room else 2, tokens=prompt)
     runner = Runner(decoder, tree, limits, decode=lambda _: "", eos=frozenset())
     failures: list[str] = []
@@ -50,7 +49,7 @@ def compile_kernels(decoder: Decoder, room: FixedRoom | None = None) -> None:
                 reads = PrefillJob(tree.retain(node), len(ids), len(ids) - 1, lambda _: None, [(0,)])
                 runner.add_prefill(reads)
                 for law in _LAWS:
-                    rows = tuple(Row(i, 0, row) for i in range(3))
+                    rows = Row(0, 0, row), Row(1, 0, row)
                     request = SampleRequest(None, rows, law, StopCondition(), spreads=True)
                     ended = lambda end: failures.append(end.error)  # noqa: E731
                     runner.add_samples(SampleJob(RowSet(request), tree.retain(node), PathText.skip(ids), ended))

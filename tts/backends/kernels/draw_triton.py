@@ -28,6 +28,19 @@ from tts.types import TOP_TOKENS
 _BLOCK = 1024  # tokens of a block
 _ROWS = 1024  # most rows of one launch of `uniforms`
 _LAUNCH = {"num_warps": 4, "enable_fp_fusion": True}
+# arrays of one number a row, which begin anywhere: no kernel is compiled anew for their addresses
+ANYWHERE = [
+    "rows",
+    "temperatures",
+    "floors",
+    "lasts",
+    "streams",
+    "positions",
+    "tokens",
+    "logprobs",
+    "sampling_logprobs",
+    "indices",
+]
 
 
 class DeviceDraws(NamedTuple):
@@ -294,7 +307,7 @@ def _normalizer(tops, sums, entry, is_block):
     return block_tops, depths, top, is_finite, tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=ANYWHERE)
 def sum_blocks(
     logits,
     rows,
@@ -334,7 +347,7 @@ def sum_blocks(
     tl.store(sums + num_draws * num_blocks + entry, tl.sum(weight.to(tl.float64), 0))
 
 
-@triton.jit(do_not_specialize=["word", "num_blocks"])
+@triton.jit(do_not_specialize=["word", "num_blocks"], do_not_specialize_on_alignment=ANYWHERE)
 def draw_rows(
     logits,
     rows,
@@ -398,7 +411,7 @@ def draw_rows(
     tl.store(sampling_logprobs + draw, tl.where(temperature == 0.0, 0.0, law_logprob))
 
 
-@triton.jit(do_not_specialize=["num_blocks"])
+@triton.jit(do_not_specialize=["num_blocks"], do_not_specialize_on_alignment=ANYWHERE)
 def read_tokens(
     logits,
     rows,
@@ -422,7 +435,7 @@ def read_tokens(
     tl.store(logprobs + read, tl.where(is_finite, logprob, float("nan")))
 
 
-@triton.jit(do_not_specialize=["num_blocks"])
+@triton.jit(do_not_specialize=["num_blocks"], do_not_specialize_on_alignment=ANYWHERE)
 def spread_rows(
     logits,
     rows,
