@@ -132,6 +132,12 @@ def test_a_file_without_an_output_layer_has_that_of_its_embedding(file: GGUFFile
     assert "lm_head.weight" not in weights
 
 
+def test_a_weight_that_is_missing_is_never_drawn(file: GGUFFile) -> None:
+    tensors = {name: values for name, values in file.tensors.items() if name != "blk.1.ffn_up.weight"}
+    with pytest.raises(ConfigError, match=r"damaged.*layers\.1\.mlp\.up_proj"):
+        llama_from_gguf(dataclasses.replace(file, tensors=tensors), torch.float32)
+
+
 def test_the_tokenizer_splits_numbers_into_digits(file: GGUFFile) -> None:
     tokenizer = tokenizer_from_gguf(file)
 
