@@ -1,6 +1,6 @@
-"""The first questions to a GPU: do the kernels work, are the numbers right, and how fast are trees?
+"""Questions to a GPU after its first day: tests, real models, the strict executor, and whole trees.
 
-    python -m benchmarks.gpu [--out FOLDER] [--parts limits kernels agreement strict workloads graphs] [--minutes 8]
+    python -m benchmarks.gpu [--out FOLDER] [--parts kernels agreement strict workloads] [--minutes 8]
         [--again]
     python -m benchmarks.gpu --smoke --device cpu
         every row once on tiny models, in seconds; the figures mean nothing
@@ -10,10 +10,10 @@ for each part and `page.md`. A case that has a result there is skipped, and one 
 command may be called as often as it takes. On a device each case runs in a process of its own, so that a case which
 breaks the device's context breaks no other.
 
-- limits: bytes and operations a second, which the shares of `workloads` need. kernels: tests/gpu.
+- kernels: tests/gpu.
 - agreement: log-probabilities against transformers, on real and random weights.
 - strict: the strict executor against the fast one, and whether its rows have bits of their own.
-- workloads: the trees W1 to W6 beside `generate`. graphs: decode steps with CUDA graphs and without.
+- workloads: the trees W1 to W6 beside `generate`.
 """
 
 from __future__ import annotations
@@ -97,16 +97,12 @@ def write(folder: Path, part: str, about: Mapping[str, str], cases: Mapping[str,
     unfinished.replace(folder / f"{part}.json")
 
 
-def settings(options: argparse.Namespace) -> Settings:
-    known = {precision: found for precision, found in read(options.out, "limits").items() if "flops" in found}
-    return Settings(options.device, options.smoke, known)
-
-
 def attempt(part: str, name: str, options: argparse.Namespace, limit_s: float | None) -> dict[str, Any]:
     """Return a case's result; of one that fails, the reason in one line."""
     began = time.perf_counter()
     try:
-        result = CASES[part](name, settings(options)) if options.here else run_apart(part, name, options, limit_s)
+        settings = Settings(options.device, options.smoke)
+        result = CASES[part](name, settings) if options.here else run_apart(part, name, options, limit_s)
     except AbsentError as reason:
         result = {"absent": str(reason)}
     except Exception as failure:  # noqa: BLE001 - the other cases go on

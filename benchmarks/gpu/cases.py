@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from benchmarks.engine.protocol import replay
 from benchmarks.engine.replay import Replayed, Replayer
 from benchmarks.engine.transformers_trees import Generate
 from benchmarks.engine.workloads import WORKLOADS, template
+from benchmarks.gpu.ceilings import measure_ceilings
 from benchmarks.gpu.models import DTYPES, Loaded, load_both
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,6 @@ _REAL, _RANDOM = ("pocket", "smollm2"), ("qwen2.5-1.5b", "qwen2.5-7b")
 _SIZES: dict[str, dict[str, int]] = {"W4": {"expansions": 40}}  # a fifth of its own: `generate` takes a call for each
 _ROWS = 256  # most rows under way, as the engine's default on a device
 _BUFFERS = 1 << 28  # bytes of a budget that graphs may keep for themselves
-STEP_ROWS = (1, 16, 64)  # of the steps that graphs are timed on
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,10 @@ class Settings:
     Args:
         device: "cuda" or "cpu".
         smoke: Whether sizes are the smallest.
-        limits: The measured limits of the device, by precision; empty: not known.
     """
 
     device: str
     smoke: bool
-    limits: dict[str, dict[str, float]]
 
     @property
     def precision(self) -> str:
@@ -78,48 +75,12 @@ def names(part: str, *, smoke: bool, device: str) -> list[str]:
     models, real = (("tiny",), _REAL[:1]) if smoke else (_RANDOM, _REAL)
     trees = [name for name in WORKLOADS if name != "W0"]
     return {
-        "limits": list(precisions),
         "kernels": list(KERNELS[:1] if smoke else KERNELS),
         "agreement": [f"{model} {precision}" for model in (*real, *models) for precision in precisions],
         "strict": [f"{models[0]} W1", f"{models[0]} W2", *(f"{model} W1" for model in models[1:])],
         "workloads": [f"{models[0]} {name}" for name in trees]
         + [f"{model} {name}" for model in models[1:] for name in trees[:2]],
-        "graphs": [f"{models[0]} strict", f"{models[0]} fast"],
     }[part]
-
-
-# limits ---------------------------------------------------------------------------------------------------------------
-
-
-def limits(precision: str, settings: Settings) -> dict[str, Any]:
-    """Measure bytes a second that are read, and operations a second of one large square product.
-
-    Each is the best of ten.
-    """
-    device, dtype = settings.device, DTYPES[precision]
-    count, side = (1 << 20, 128) if settings.smoke else (1 << 30, 8192)
-    block = torch.ones(count, dtype=dtype, device=device)
-    a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
-    return {
-        "bandwidth": block.nbytes / _least(block.sum, device),
-        "flops": 2 * side**3 / _least(lambda: a @ b, device),
-    }
-
-
-def _least(run: Callable[[], object], device: str) -> float:
-    seconds: list[float] = []
-    for _ in range(11):
-        _wait(device)
-        began = time.perf_counter()
-        run()
-        _wait(device)
-        seconds.append(time.perf_counter() - began)
-    return min(seconds[1:])
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 # kernels --------------------------------------------------------------------------------------------------------------
@@ -301,7 +262,7 @@ def _row_bits(replayer: Replayer, batch: int, vocabulary: int, tokens: int = 12)
 
 
 def workloads(name: str, settings: Settings) -> dict[str, Any]:
-    """Replay a tree on our engine and by `generate`; say which share of the device's limits each takes."""
+    """Replay a tree on our engine and by `generate`; say which share of its ceilings it takes."""
     model, workload = name.split()
     precision = settings.precision
     both = load_both(model, precision, settings.device)
@@ -310,7 +271,7 @@ def workloads(name: str, settings: Settings) -> dict[str, Any]:
     replay(driver, template("W0", vocabulary=both.vocabulary))
     runs = [replay(driver, tree) for _ in range(1 if settings.smoke else 3)]
     decoder = driver.replayer.decoder
-    figures = _shares(runs, tree, decoder, settings.limits.get(precision))
+    figures = _shares(runs, tree, decoder, measure_ceilings(settings.device, precision, smoke=settings.smoke))
     del driver, decoder
     gc.collect()
     with torch.inference_mode():
@@ -328,9 +289,9 @@ def workloads(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _shares(
-    runs: Sequence[dict[str, Any]], tree: dict[str, Any], decoder: Any, known: dict[str, float] | None
+    runs: Sequence[dict[str, Any]], tree: dict[str, Any], decoder: Any, known: dict[str, float]
 ) -> dict[str, Any]:
-    """Return our seconds and what they were spent on; shares of the limits where these are known.
+    """Return our seconds and what they were spent on, and shares of the device's ceilings.
 
     The floor counts, of each step that a perfect engine would make, the greater of two times: of reading all weights
     and keys once, and of the layers' operations.
@@ -345,84 +306,22 @@ def _shares(
         "steps": stats["steps"],
         "on_the_host": (stats["seconds_planning"] + stats["seconds_draws"]) / runs[-1]["seconds"],
     }
-    if known is None:
-        return figures
     layers, _ = decoder.products
 
     def least(rows: int, keys: int) -> float:
         moved = decoder.weight_bytes + keys * decoder.kv_shape.bytes_per_token
-        return max(moved / known["bandwidth"], 2 * layers * rows / known["flops"])
+        return max(moved / known["read"], 2 * layers * rows / known["flops"])
 
     return figures | {
         "of_floor": floor_s(tree, least) / seconds,
-        "of_bandwidth": (stats["weight_bytes_read"] + stats["kv_read_actual"]) / seconds / known["bandwidth"],
+        "of_bandwidth": (stats["weight_bytes_read"] + stats["kv_read_actual"]) / seconds / known["read"],
         "of_compute": (stats["flops_linear"] + stats["flops_attention"]) / seconds / known["flops"],
     }
 
 
-# graphs ---------------------------------------------------------------------------------------------------------------
-
-
-def graphs(name: str, settings: Settings) -> dict[str, Any]:
-    """Time decode steps with graphs and without, in turns; strict rows must have the same bits both ways.
-
-    On a CPU, which has no graphs, both ways are one.
-    """
-    model, kind = name.split()
-    both = load_both(model, settings.precision, settings.device)
-    tokens, on = (4, None) if settings.device == "cpu" else (64, True)
-    trees = {
-        rows: template("W1", size="smoke", vocabulary=both.vocabulary, prompt=64, samples=rows, tokens=tokens)
-        for rows in STEP_ROWS
-    }
-    drivers = {
-        way: _ours(
-            both, trees[STEP_ROWS[-1]], settings, settings.precision, strict=kind == "strict", cuda_graphs=graphs
-        )
-        for way, graphs in (("off", False), ("on", on))
-    }
-    steps = {str(rows): _step_times(drivers, tree, settings) for rows, tree in trees.items()}
-    if kind == "fast":  # its rows have other bits in other shapes
-        return {"steps": steps}
-    bits = {
-        way: [_row_bits(driver.replayer, batch, both.vocabulary, tokens) for batch in BATCHES]
-        for way, driver in drivers.items()
-    }
-    return {"steps": steps, "agrees": bits["on"] == bits["off"]}
-
-
-def _step_times(drivers: dict[str, Ours], tree: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the seconds of a step both ways, and two shares.
-
-    They are the share of steps that graphs ran, and the device's share of a step without graphs.
-    """
-    seconds: dict[str, list[float]] = {way: [] for way in drivers}
-    replayed = steps = 0
-    for repeat in range(2 if settings.smoke else 6):
-        for way, driver in drivers.items():
-            before = driver.replayer.fixed.replays if driver.replayer.fixed else 0
-            run = replay(driver, tree)
-            if repeat:  # shapes are captured in the first one
-                seconds[way].append(run["seconds_by_op"]["expand"] / run["stats"]["steps"])
-            if repeat and way == "on":
-                replayed, steps = replayed + run["stats"]["replays"] - before, steps + run["stats"]["steps"]
-    found = {way: statistics.median(times) for way, times in seconds.items()}
-    busy = _busy(drivers["off"], tree) / replay(drivers["off"], tree)["seconds"] if settings.device == "cuda" else None
-    return {**found, "faster": found["off"] / found["on"], "replayed": replayed / steps, "busy": busy}
-
-
-def _busy(driver: Ours, tree: dict[str, Any]) -> float:
-    """Return the seconds of all kernels of a tree."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
-        replay(driver, tree)
-    return sum(event.self_device_time_total for event in profiled.key_averages()) / 1e6
-
-
 CASES: dict[str, Callable[[str, Settings], dict[str, Any]]] = {
-    "limits": limits,
     "kernels": kernels,
     "agreement": agreement,
     "strict": strict,
     "workloads": workloads,
-    "graphs": graphs,
 }

@@ -13,10 +13,6 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def _limits(found: Found) -> Row:
-    return f"{found['bandwidth'] / 1e9:,.0f}", f"{found['flops'] / 1e12:,.3g}"
-
-
 def _kernels(found: Found) -> Row:
     reasons = "; ".join(f"{test}: {reason}" for test, reason in found["reasons"].items())
     return f"{found['passed']}", f"{found['failed']}", f"{found['skipped']}", reasons.replace("|", "\\|")
@@ -53,21 +49,8 @@ def _workloads(found: Found) -> Row:
     return seconds, f"{found['tokens_per_s']:,.0f}", *shares, f"{found['generate']:.2f}", f"{found['faster']:.1f}x"
 
 
-def _graphs(found: Found) -> Row:
-    steps = found["steps"].values()
-    cells = (f"{step['off'] * 1e3:.2f} / {step['on'] * 1e3:.2f} ms, {step['faster']:.2f}x" for step in steps)
-    shares = ("; ".join(_number(step[key], "{:.0%}") for step in steps) for key in ("replayed", "busy"))
-    return *cells, *shares, {True: "yes", False: "NO", None: "-"}[found.get("agrees")]
-
-
 # part -> heading, what it means, columns behind the case's name, cells
 TABLES: dict[str, tuple[str, str, Row, Callable[[Found], Row]]] = {
-    "limits": (
-        "What the device reaches",
-        "Reading one large block; one large square product.",
-        ("GB/s", "TFLOP/s"),
-        _limits,
-    ),
     "kernels": (
         "Kernel tests",
         "The tests of `tests/gpu` on the device.",
@@ -93,14 +76,6 @@ TABLES: dict[str, tuple[str, str, Row, Callable[[Found], Row]]] = {
         "planning and draws.",
         ("seconds", "tokens/s", "of floor", "of bandwidth", "of compute", "host", "`generate`, s", "faster"),
         _workloads,
-    ),
-    "graphs": (
-        "CUDA graphs of decode steps",
-        "A step without and with graphs, in turns. Graphs save at most the share of a step in which the device is not "
-        "busy. `replayed`: "
-        "steps that graphs ran. `same bits`: of strict rows, both ways.",
-        ("1 row", "16 rows", "64 rows", "replayed", "busy without", "same bits"),
-        _graphs,
     ),
 }
 

@@ -26,12 +26,10 @@ from tts.models import registry
 
 SMOKE = ("--smoke", "--device", "cpu")
 PARTS = {
-    "limits": ["float32"],
     "kernels": ["attention"],
     "agreement": ["pocket float32", "tiny float32"],
     "strict": ["tiny W1", "tiny W2"],
     "workloads": [f"tiny W{number}" for number in range(1, 7)],
-    "graphs": ["tiny strict", "tiny fast"],
 }
 Run = Callable[..., bool]
 
@@ -75,8 +73,6 @@ def test_every_part_has_its_json_and_its_rows(run: Run, tmp_path: Path) -> None:
     for part, (heading, _, columns, _) in TABLES.items():
         assert [row[0] for row in shown[heading]] == PARTS[part]
         assert all(len(row) == len(columns) + 1 for row in shown[heading]), heading
-    assert found["limits"]["float32"]["bandwidth"] > 0
-    assert found["limits"]["float32"]["flops"] > 0
     for one in found["agreement"].values():
         assert one["agrees"]
         assert one["readings"] > 64
@@ -89,15 +85,8 @@ def test_every_part_has_its_json_and_its_rows(run: Run, tmp_path: Path) -> None:
         assert round(one["tokens_per_s"] * one["seconds"], 6) >= 16
         assert one["faster"] == pytest.approx(one["generate"] / one["seconds"])
         assert all(0 < one[share] < 1 for share in ("of_floor", "of_bandwidth", "of_compute", "on_the_host"))
-    for one in found["graphs"].values():
-        assert set(one["steps"]) == {"1", "16", "64"}
-        for step in one["steps"].values():
-            assert step["faster"] == pytest.approx(step["off"] / step["on"])
-            assert (step["replayed"], step["busy"]) == (0, None)  # a CPU has no graphs
-    assert found["graphs"]["tiny strict"]["agrees"]
-    assert [row[-1] for row in shown["CUDA graphs of decode steps"]] == ["yes", "-"]
     page = (tmp_path / "page.md").read_text()
-    about = json.loads((tmp_path / "limits.json").read_text())["machine"]
+    about = json.loads((tmp_path / "strict.json").read_text())["machine"]
     assert {"device", "torch", "triton"} <= set(about)
     assert all(f"- {name}: {value}" in page for name, value in about.items())
 
@@ -111,27 +100,25 @@ def test_what_has_a_result_is_skipped_and_what_failed_runs_again(
         ran.append(name)
         if len(ran) == 1:
             raise RuntimeError("the device fell off\nand more")
-        step = {"off": 2e-3, "on": 1e-3, "faster": 2.0, "replayed": 0.875, "busy": 0.4}
-        return (
-            {"steps": dict.fromkeys(("1", "16", "64"), step), "agrees": True}
-            if "tiny" in name
-            else {"bandwidth": 2e9, "flops": 3e12}
-        )
+        if name == "attention":
+            return {"passed": 3, "failed": 0, "skipped": 1, "reasons": {"test_a": "no device"}}
+        seconds = {"strict": [2.0, 3.0, 4.0], "fast": [2.0]}
+        return {"seconds": seconds, "slower": 1.5, "aim": 1.34, "batches": [1, 3], "agrees": True}
 
-    for part in ("limits", "graphs"):
+    for part in ("kernels", "strict"):
         monkeypatch.setitem(command.CASES, part, fake)
-    assert not run("--parts", "limits", "graphs")
-    assert ran == ["float32", "tiny strict", "tiny fast"]
-    assert results(tmp_path)["limits"]["float32"]["failure"] == "RuntimeError: the device fell off"
-    assert rows(tmp_path)["What the device reaches"][0][:2] == ["float32", "FAILED: RuntimeError: the device fell off"]
+    assert not run("--parts", "kernels", "strict")
+    assert ran == ["attention", "tiny W1", "tiny W2"]
+    assert results(tmp_path)["kernels"]["attention"]["failure"] == "RuntimeError: the device fell off"
+    assert rows(tmp_path)["Kernel tests"][0][:2] == ["attention", "FAILED: RuntimeError: the device fell off"]
     assert rows(tmp_path)["Trees beside `generate`"][0][:2] == ["tiny W1", "not run"]
-    graphs = ["tiny strict", *["2.00 / 1.00 ms, 2.00x"] * 3, "88%; 88%; 88%", "40%; 40%; 40%", "yes"]
-    assert rows(tmp_path)["CUDA graphs of decode steps"] == [graphs, ["tiny fast", *graphs[1:]]]
-    assert run("--parts", "limits", "graphs")
-    assert ran[3:] == ["float32"]
-    assert results(tmp_path)["limits"]["float32"]["flops"] == 3e12
-    assert run("--parts", "graphs", "--again")
-    assert ran[4:] == ["tiny strict", "tiny fast"]
+    strict = ["tiny W1", "3.000 (2.000-4.000)", "2.000 (2.000-2.000)", "+50%", "+34%", "yes (1, 3)"]
+    assert rows(tmp_path)["Strict against fast"] == [strict, ["tiny W2", *strict[1:]]]
+    assert run("--parts", "kernels", "strict")
+    assert ran[3:] == ["attention"]
+    assert results(tmp_path)["kernels"]["attention"]["passed"] == 3
+    assert run("--parts", "strict", "--again")
+    assert ran[4:] == ["tiny W1", "tiny W2"]
     assert run("--minutes", "0", "--again")
     assert ran[6:] == []
 
@@ -143,9 +130,9 @@ def test_numbers_that_disagree_are_said_to_be_wrong(run: Run, tmp_path: Path, mo
 
 
 def test_results_of_another_machine_are_not_mixed_with_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "limits.json").write_text(json.dumps({"machine": {"device": "other"}, "cases": {}}))
+    (tmp_path / "strict.json").write_text(json.dumps({"machine": {"device": "other"}, "cases": {}}))
     monkeypatch.setattr(sys, "argv", ["gpu", *SMOKE, "--out", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"error: .*limits.json.*results.*other.*name"):
+    with pytest.raises(SystemExit, match=r"error: .*strict.json.*results.*other.*name"):
         command.main()
 
 
@@ -153,17 +140,14 @@ def test_a_case_runs_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["gpu", *SMOKE, "--out", str(tmp_path)])
     options = command.arguments()
     options.here = False
-    assert command.attempt("limits", "float32", options, 600)["flops"] > 0
-    found = command.attempt("limits", "float7", options, 600)
+    assert command.attempt("agreement", "tiny float32", options, 600)["agrees"]
+    found = command.attempt("agreement", "tiny float7", options, 600)
     assert found["failure"].startswith("KeyError: 'float7'")
-    assert command.attempt("limits", "float32", options, 0.01)["failure"].startswith(
-        "RuntimeError: it was ended after 0 s"
-    )
+    ended = command.attempt("agreement", "tiny float32", options, 0.01)
+    assert ended["failure"].startswith("RuntimeError: it was ended after 0 s")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert (
-        command.attempt("limits", "float32", options, 600)["failure"]
-        == "RuntimeError: it ended with status 1: nothing said"
-    )
+    ended = command.attempt("agreement", "tiny float32", options, 600)
+    assert ended["failure"] == "RuntimeError: it ended with status 1: nothing said"
 
 
 def test_a_model_that_is_not_on_disk_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,9 +183,8 @@ def test_the_outcome_of_tests_is_read_with_its_reasons(tmp_path: Path) -> None:
 def test_a_device_is_asked_every_case_of_known_models() -> None:
     asked = {part: cases.names(part, smoke=False, device="cuda") for part in cases.CASES}
     assert set(asked) == set(TABLES) == set(PARTS)
-    assert asked["limits"] == ["float32", "bfloat16"]
     assert asked["kernels"] == list(cases.KERNELS)
-    named = [case.split() for part in ("agreement", "strict", "workloads", "graphs") for case in asked[part]]
+    named = [case.split() for part in ("agreement", "strict", "workloads") for case in asked[part]]
     assert (
         {model for model, _ in named}
         == {"pocket", "smollm2", "qwen2.5-1.5b", "qwen2.5-7b"}
@@ -212,7 +195,6 @@ def test_a_device_is_asked_every_case_of_known_models() -> None:
     assert {f"qwen2.5-1.5b W{number}" for number in range(1, 7)} | {"qwen2.5-7b W1", "qwen2.5-7b W2"} == set(
         asked["workloads"]
     )
-    assert asked["graphs"] == ["qwen2.5-1.5b strict", "qwen2.5-1.5b fast"]
 
 
 def test_every_test_for_a_device_has_a_case() -> None:
