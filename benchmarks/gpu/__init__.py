@@ -1,1 +1,1 @@
-"""What a GPU is asked on its first day (`python -m benchmarks.gpu`)."""
+"""What a GPU is asked, on its first day (`benchmarks.gpu.day`) and after it."""

@@ -18,7 +18,7 @@ from tts.backends.loading.models import load
 from tts.errors import TTSError
 from tts.models import registry
 
-# Qwen2.5's configurations; "tiny" shows that a part works
+# Qwen2.5's configurations, and Llama's where the name says so; "tiny" shows that a part works
 SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-1.5b": {
         "hidden_size": 1536,
@@ -34,6 +34,20 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "vocab_size": 152064,
     },
+    "llama-8b": {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    },
+    "small": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "vocab_size": 4096,
+    },
     "tiny": {
         "hidden_size": 64,
         "intermediate_size": 96,
@@ -42,7 +56,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 300,
     },
 }
-_LAYERS = {"qwen2.5-1.5b": 28, "qwen2.5-7b": 28, "tiny": 2}
+SHAPES["dot"] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 300,
+}  # for Triton's interpreter
+SHAPES.update({f"{name}-llama": SHAPES[name] for name in ("small", "dot")})
+_LAYERS = {"qwen2.5-1.5b": 28, "qwen2.5-7b": 28, "llama-8b": 32, "small": 4, "small-llama": 4, "tiny": 2}
+_LAYERS |= {"dot": 1, "dot-llama": 1}
 _TIED = ("qwen2.5-1.5b", "tiny")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -93,11 +116,12 @@ def _random(name: str, dtype: torch.dtype, device: str) -> Loaded:
 
     Both sides share the same tensors.
     """
-    config = transformers.Qwen2Config(
+    kind = transformers.LlamaConfig if "llama" in name else transformers.Qwen2Config
+    config = kind(
         **SHAPES[name],
         num_hidden_layers=_LAYERS[name],
         tie_word_embeddings=name in _TIED,
-        max_position_embeddings=32768 if name != "tiny" else 1024,
+        max_position_embeddings=1024 if _LAYERS[name] < 4 else 1 << 16,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         rms_norm_eps=1e-6,
         bos_token_id=None,
