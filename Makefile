@@ -116,9 +116,10 @@ bench-servers: $(VENV)/.bench $(VENV)/.dev $(VENV)-vllm/.made
 	$(BIN)/python -m benchmarks.servers flight
 	$(BIN)/python -m benchmarks.servers faults
 
-# what a GPU is asked on its first day; nothing is installed: where there is no environment here, by a Python that has torch
+# what a GPU is asked on its first day, then the rest; nothing is installed: where there is no environment here, by a Python that has torch
+gpu: python = $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu
+	$(python) -m benchmarks.gpu.day; day=$$?; $(python) -m benchmarks.gpu && exit $$day
 
 wheel: $(VENV)/.dev
 	rm -rf dist
