@@ -24,6 +24,7 @@ from tts.backends.kernels.lowering import KernelWork, lower
 from tts.backends.kernels.norm_triton import add_norm
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
 from tts.backends.kernels.rope_triton import rope
+from tts.types import TOP_TOKENS
 
 # type -> the largest error of attention, and of one rounding, which the interpreter makes towards zero
 TYPES = {torch.float32: (2e-6, 4e-6), torch.float16: (2e-3, 2e-3), torch.bfloat16: (1e-2, 2**-6)}
@@ -196,6 +197,24 @@ def _check_draws(dtype: torch.dtype, law: Sampling, stride: int, day: Day) -> di
     return {"error": off, "past_the_edge": past, "agrees": bool(off <= 1e-5 and past <= 3e-6)}
 
 
+def _check_readings(dtype: torch.dtype, day: Day) -> dict[str, Any]:
+    """Check log-probabilities that are read, the most likely tokens, and the spreads of rows."""
+    rows, vocabulary = (3, 1500) if day.smoke else (32, 128_256)
+    logits = (4 * torch.randn(rows, vocabulary, device=day.device)).to(dtype)
+    number = torch.arange(rows, device=day.device)
+    found, likely = draw_triton.read(logits, number, number, number + 1024, top=TOP_TOKENS)
+    totals, tops = draw_triton.spreads(logits, number)
+    laws = logits.double().log_softmax(1)
+    exact = laws.sort(1, descending=True, stable=True).indices[:, :TOP_TOKENS]
+    wanted = torch.cat([laws[number, number + 1024], laws.gather(1, exact).ravel()])
+    off = (found - wanted).abs().max()
+    off = torch.maximum(
+        off, (totals - torch.stack([laws.sum(1), (laws.exp() * laws).sum(1)], 1)).abs().max() / vocabulary
+    )
+    off = torch.maximum(off, (tops - laws.gather(1, exact)).abs().max())
+    return {"error": float(off), "agrees": bool(off <= 1e-5 and torch.equal(likely, exact))}
+
+
 def draw_arguments(law: Sampling, rows: int, device: str) -> tuple[torch.Tensor, ...]:
     """Return temperatures, top-k, top-p, min-p, streams and positions of some rows under one law."""
     values = (float(law.temperature), law.top_k, law.top_p, law.min_p)
@@ -236,6 +255,7 @@ def list_kernels(day: Day) -> list[Case]:
         for law in _LAWS:
             add(f"draw, temperature {law.temperature}, top_p {law.top_p}", _check_draws, dtype, law, 0)
         add("draw, long strides", _check_draws, dtype, _LAWS[1], far // 8)
+        add("readings and spreads", _check_readings, dtype)
     return cases
 
 
@@ -301,7 +321,7 @@ def list_memory(day: Day) -> list[Case]:
         cases.append((f"norm, {dtype}", lambda rows=hidden: _guard(_run_norm, *rows, rows[0, 0])))
         logits = torch.randn(3, 1500, device=day.device).to(dtype)
         drawn = (logits, *draw_arguments(_LAWS[1], 3, day.device))
-        cases.append((f"draw and uniforms, {dtype}", lambda drawn=drawn: _guard(_run_draw, *drawn)))
+        cases.append((f"draw, uniforms and readings, {dtype}", lambda drawn=drawn: _guard(_run_draw, *drawn)))
     return cases
 
 
@@ -326,5 +346,7 @@ def _run_norm(hidden: torch.Tensor, change: torch.Tensor, weight: torch.Tensor) 
 
 
 def _run_draw(logits: torch.Tensor, *arguments: torch.Tensor) -> Sequence[torch.Tensor]:
-    kept = draw_triton.cut(logits, *arguments[:4])
-    return *draw_triton.draw(logits, arguments[0], *arguments[4:], kept=kept), draw_triton.uniforms(*arguments[4:])
+    kept, positions = draw_triton.cut(logits, *arguments[:4]), arguments[5]
+    drawn = draw_triton.draw(logits, arguments[0], *arguments[4:], kept=kept)
+    read = draw_triton.read(logits, positions, positions, positions, top=2)
+    return *drawn, draw_triton.uniforms(*arguments[4:]), *read, *draw_triton.spreads(logits, positions)
