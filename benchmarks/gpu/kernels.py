@@ -205,14 +205,12 @@ def _check_readings(dtype: torch.dtype, day: Day) -> dict[str, Any]:
     found, likely = draw_triton.read(logits, number, number, number + 1024, top=TOP_TOKENS)
     totals, tops = draw_triton.spreads(logits, number)
     laws = logits.double().log_softmax(1)
-    exact = laws.sort(1, descending=True, stable=True).indices[:, :TOP_TOKENS]
+    exact = laws.sort(dim=1, descending=True, stable=True).indices[:, :TOP_TOKENS]
     wanted = torch.cat([laws[number, number + 1024], laws.gather(1, exact).ravel()])
-    off = (found - wanted).abs().max()
-    off = torch.maximum(
-        off, (totals - torch.stack([laws.sum(1), (laws.exp() * laws).sum(1)], 1)).abs().max() / vocabulary
-    )
-    off = torch.maximum(off, (tops - laws.gather(1, exact)).abs().max())
-    return {"error": float(off), "agrees": bool(off <= 1e-5 and torch.equal(likely, exact))}
+    sums = torch.stack([laws.mean(1), (laws.exp() * laws).sum(1) / vocabulary], 1)
+    pairs = (found, wanted), (totals / vocabulary, sums), (tops, laws.gather(1, exact))
+    off = max(float((mine - theirs).abs().max()) for mine, theirs in pairs)
+    return {"error": off, "agrees": bool(off <= 1e-5 and torch.equal(likely, exact))}
 
 
 def draw_arguments(law: Sampling, rows: int, device: str) -> tuple[torch.Tensor, ...]:
