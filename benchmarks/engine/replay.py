@@ -14,7 +14,6 @@ import torch
 
 from tts.backends.base import Finish, Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine.core import Runner
-from tts.backends.engine.decoder import Spans
 from tts.backends.engine.heads import LabelReadout, StepTemplate
 from tts.backends.engine.loading import EngineOptions, make_runner
 from tts.backends.engine.stats import StepReport
@@ -104,7 +103,6 @@ class Replayer:
         made, self.renderer = make_runner(checkpoint, self.options)
         self.decoder, self.blocks = made.decoder, made.tree.pool.num_blocks
         self.limits, self.fixed = made._limits, made.fixed
-        self.decoder.spans = Spans()
         self.reset()
 
     def reset(self) -> None:
@@ -115,7 +113,6 @@ class Replayer:
             pool, self.runner.fixed = self.runner.tree.pool, self.fixed
             pool.keys, pool.values = self.fixed.pool.keys, self.fixed.pool.values
         self.runner.report = self.reports.append
-        self.decoder.spans = Spans()
         self.prompts: list[list[int]] = []
         self.views: dict[int, View] = {}  # the process model's, by number of the prompt
         self.texts: dict[str, list[int]] = {}
@@ -213,7 +210,7 @@ class Replayer:
 
     def stats(self) -> dict[str, Any]:
         """Return exact counters, and seconds by part."""
-        policy, process, spans = self.runner.stats, self.process.stats, self.decoder.spans or Spans()
+        policy, process = self.runner.stats, self.process.stats
         counted = {name: value for name, value in dataclasses.asdict(policy).items() if isinstance(value, int)}
         return counted | {
             "prefill_tokens": policy.prefill_computed + process.prefill_computed,
@@ -223,9 +220,6 @@ class Replayer:
             "process_peak_tokens": self.process.tree.pool.peak_used * BLOCK,
             "replays": self.fixed.replays if self.fixed else 0,
             "seconds_planning": sum(report.planning for report in self.reports),
-            "seconds_linear": spans.linear,
-            "seconds_attention": spans.attention,
-            "seconds_other": spans.other,
             "seconds_draws": sum(report.rest for report in self.reports),
             "kv_bytes_per_token": self.decoder.kv_shape.bytes_per_token,
             "weight_bytes": self.decoder.weight_bytes,

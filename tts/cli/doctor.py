@@ -76,7 +76,7 @@ def doctor(
     table.add_section()
     incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]
     table.add_row("device", "", device())
-    for name, value in limits():
+    for name, value in engine():
         table.add_row("", name, value)
     table.add_section()
     try:
@@ -134,25 +134,15 @@ def installed_version(distribution: str) -> str | None:
         return "present, version unknown"
 
 
-def limits() -> list[tuple[str, str]]:
-    """Return named rows of the engine's measurements here, or a row that says why it does not start."""
+def engine() -> list[tuple[str, str]]:
+    """Return a row that says how the engine runs here, or why it does not start; without torch, no row."""
     if installed_version("torch") is None:
         return []
     try:
-        from tts.backends.engine.machine_limits import measure
+        from tts.backends.engine.loading import EngineOptions
     except (ImportError, OSError) as failure:
         return [("engine", f"does not start: {failure}")]
-    probe = measure()
-    rates = [f"{rate / 1e9:.0f} at {_phrase(rows, 'row')}" for rows, rate in probe.flops.items()]
-    return [
-        ("bandwidth", f"{probe.bandwidth / 1e9:.1f} GB/s, {_phrase(probe.threads, 'thread')} (measured)"),
-        ("compute", f"{', '.join(rates)}: GFLOP/s of float32 linear layers (measured)"),
-        ("engine", f"attention by the executor {probe.executor}"),
-    ]
-
-
-def _phrase(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count > 1 else ''}"
+    return [("engine", f"attention by the executor {EngineOptions().attention}")]
 
 
 def device() -> str:

@@ -35,7 +35,6 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def assert_rows_are_exact(layer: Linear, x: torch.Tensor, threads: int) -> None:
     """Any number of rows, first or last, and shuffled: each has the bits it has among all."""
-    assert layer.exact_rows
     with torch_threads(threads):
         whole = layer(x)
         for rows in ROWS:
@@ -113,7 +112,7 @@ def test_the_weight_may_change_afterwards() -> None:
 class Uneven:
     """A layer whose rows are exact from `least` rows on."""
 
-    exact_rows, out_features, in_features, weight_bytes, least = False, 4, 8, 0, 1
+    out_features, in_features, weight_bytes, least = 4, 8, 0, 1
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.weight = weight
@@ -179,7 +178,7 @@ def test_rows_of_onednn_are_exact_with_fewer_instructions(monkeypatch: pytest.Mo
         "for outputs, inputs in ((960, 576), (200, 1536)):\n"
         "    weight, x = torch.randn(outputs, inputs), torch.randn(128, inputs)\n"
         "    least = least_exact_rows(PackedLinear, weight, None, (1, 2))\n"
-        "    layer = PackedLinear(weight, None, least_rows=least, exact_rows=True)\n"
+        "    layer = PackedLinear(weight, None, least_rows=least)\n"
         "    torch.set_num_threads(2)\n"
         "    whole = layer(x)\n"
         "    for rows in range(1, 128):\n"
@@ -202,7 +201,7 @@ def test_float32_is_our_own_product_on_a_cpu() -> None:
 
 def test_few_rows_are_filled_up() -> None:
     weight, x = normal(320, 1536), normal(40, 1536, seed=1)
-    filled = PackedLinear(weight, least_rows=7, exact_rows=True)
+    filled = PackedLinear(weight, least_rows=7)
     assert torch.equal(filled(x[:1]), PackedLinear(weight)(torch.cat([x[:1], torch.zeros(6, 1536)]))[:1])
 
 
@@ -237,11 +236,9 @@ def test_bfloat16_is_packed_only_where_the_cpu_has_it(monkeypatch: pytest.Monkey
 class Packed(PlainLinear):
     """Stands for oneDNN's layer, which cannot be made of bfloat16 on every CPU."""
 
-    def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False
-    ) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1) -> None:
         super().__init__(weight, bias)
-        self.least_rows, self.exact_rows = least_rows, exact_rows
+        self.least_rows = least_rows
 
 
 @pytest.fixture
@@ -272,7 +269,6 @@ def test_onednn_serves_where_only_the_number_of_threads_changes_bits(monkeypatch
     layer = make_linear(normal(64, 64), None, precision="bfloat16", threads=2)
     assert isinstance(layer, Packed)
     assert layer.least_rows == 3
-    assert layer.exact_rows
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])

@@ -25,7 +25,6 @@ from tests.backends.engine.stepping import (
 )
 from tts.backends.base import Row
 from tts.backends.engine.core import Runner
-from tts.backends.engine.decoder import Spans
 from tts.backends.engine.stats import StepReport
 from tts.backends.engine.tree import CACHED, HELD, KVTree
 from tts.backends.engine.work import DecodeSequence
@@ -229,10 +228,9 @@ def test_no_step_reads_more_than_its_limit_beside_one_token_a_row(tokens: int) -
     assert max(runner.stats.rows_histogram) <= tokens + 5
 
 
-def test_each_step_is_reported_and_its_seconds_are_told_by_part() -> None:
+def test_each_step_is_reported() -> None:
     runner = engine().runner
     runner._eos = frozenset()
-    spans = runner.decoder.spans = Spans()
     reports: list[StepReport] = []
     runner.report = reports.append
     hand = Hand(runner)
@@ -244,11 +242,3 @@ def test_each_step_is_reported_and_its_seconds_are_told_by_part() -> None:
     assert [report.sequences for report in reports] == [0, 0, 3, 3, 3, 3], (
         "two steps for the prompt; first tokens take none"
     )
-    assert spans != Spans()
-
-
-def test_seconds_are_shared_by_ticks() -> None:
-    spans = Spans()
-    for ticks in ([1, 2, 3], [0, 0, 0], [0, 5, 0]):
-        spans.share(6.0, ticks)
-    assert spans == Spans(linear=1.0, attention=2.0 + 6.0, other=3.0)

@@ -8,7 +8,6 @@ V vocabulary.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -62,23 +61,6 @@ class Output(NamedTuple):
     numbers: Sequence[Tensor] = ()
 
 
-@dataclass(slots=True)
-class Spans:
-    """Seconds spent so far, by part of a step."""
-
-    linear: float = 0.0
-    attention: float = 0.0
-    other: float = 0.0
-
-    def share(self, seconds: float, ticks: Sequence[int]) -> None:
-        """Add seconds in proportion to the ticks of "linear", "attention" and "other"."""
-        linear_ticks, attention_ticks, other_ticks = ticks
-        total = max(1, sum(ticks))
-        self.linear += seconds * linear_ticks / total
-        self.attention += seconds * attention_ticks / total
-        self.other += seconds * other_ticks / total
-
-
 class Decoder:
     """A model's weights and its forward pass.
 
@@ -98,7 +80,6 @@ class Decoder:
     Attributes:
         kv_shape: The layers, heads and head size of a token's keys and values.
         products: Weights that every token passes, and those of the output layer.
-        spans: The seconds of steps so far, by part; None: they are not measured.
 
     Raises:
         ConfigError: a weight is missing, has another shape or is not finite, or rows cannot be exact on the device.
@@ -125,7 +106,6 @@ class Decoder:
         self._kv_dtype = torch.float16 if kv_precision == "float16" else self.dtype
         self.kv_shape = KVShape(config.layers, config.kv_heads, config.head_size, self._kv_dtype.itemsize)
         self.team = Team(threads)
-        self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
         maker = _Maker(
             config, weights, precision, self.dtype, strict=executor != "triton", team=self.team, device=device
@@ -207,11 +187,9 @@ class Decoder:
             hidden = self._run_layers(token_ids, planned, pool, apart=apart)
         else:
             hidden, indices = ran
-        timer = _Timer(self.spans)
         wanted_hidden = hidden[indices[0]]  # [W, K]
         normed = self.operations.norm(wanted_hidden, None, self._norm)
         logits = normed.new_empty(0, 0) if self._head is None else self._head(normed[indices[1]])
-        timer("linear")
         return Output(logits, normed, indices[2:])
 
     def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
@@ -220,7 +198,7 @@ class Decoder:
         The tokens `ids` [T] are on the device. `hidden` is [T, K].
         """
         hidden.copy_(self._embedding[ids])
-        self._run(self.operations, hidden, pool, _Timer(None))
+        self._run(self.operations, hidden, pool)
 
     def _run_layers(self, ids: Tensor, planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
         """Return tokens' hidden states after the last layer, [T, K], by the fastest way for the step's size."""
@@ -228,10 +206,10 @@ class Decoder:
         if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _LEAST_SHARED_TOKENS):
             self._run_compiled(self._stack, hidden, planned, pool, apart=apart)
         else:
-            self._run(self.operations, hidden, pool, _Timer(self.spans))
+            self._run(self.operations, hidden, pool)
         return hidden
 
-    def _run(self, operations: Operations, hidden: Tensor, pool: BlockPool, timer: _Timer) -> None:
+    def _run(self, operations: Operations, hidden: Tensor, pool: BlockPool) -> None:
         """Pass the tokens of the step that the operations have begun through all layers.
 
         `hidden` [T, K] is changed in place. The `change` of each sublayer is added by the norm before the next one.
@@ -239,21 +217,13 @@ class Decoder:
         change: Tensor | None = None
         for number, layer in enumerate(self._layers):
             normed = operations.norm(hidden, change, layer.attention_norm)
-            timer("other")
             qkv = layer.qkv(normed)
-            timer("linear")
             attended = operations.attend(qkv, layer.head_norms, pool.keys[number], pool.values[number])
-            timer("attention")
             change = layer.out(attended)
-            timer("linear")
             normed = operations.norm(hidden, change, layer.feed_norm)
-            timer("other")
             gate_up = layer.gate_up(normed)
-            timer("linear")
             gated = operations.gate(gate_up)
-            timer("other")
             change = layer.down(gated)
-            timer("linear")
         if change is not None:
             hidden += change
 
@@ -264,15 +234,11 @@ class Decoder:
         edges = [rows * index // threads for index in range(threads + 1)]
         hidden_array, keys, values = hidden.numpy(), kernel_array(pool.keys), kernel_array(pool.values)
         shared_args = (keys, values, stack, self.config.eps, self.config.group, self.config.intermediate)
-        ticks = [np.zeros(3, np.int64) for _ in range(threads)]  # of each thread, by the parts of `Spans`
         parts: list[tuple[Any, ...]] = []
-        for (begin, end), part_ticks in zip(pairwise(edges), ticks, strict=True):
+        for begin, end in pairwise(edges):
             part = planned if threads == 1 else planned.part(begin, end)
-            parts.append((hidden_array[begin:end], *part.plan, part.places, *shared_args, part_ticks))
-        began = time.perf_counter()
+            parts.append((hidden_array[begin:end], *part.plan, part.places, *shared_args))
         self.team.run(pass_layers, parts)
-        if self.spans is not None:
-            self.spans.share(time.perf_counter() - began, ticks[-1].tolist())  # the last part is this thread's
 
     def drop(self) -> None:
         """Free the memory of the weights, after which nothing can be computed."""
@@ -283,23 +249,6 @@ class Decoder:
     def close(self) -> None:
         """End the threads of the decoder."""
         self.team.close()
-
-
-class _Timer:
-    """Measures the parts of a step. Each call adds the time since the last call to a part of the spans.
-
-    Without spans a call does nothing.
-    """
-
-    def __init__(self, spans: Spans | None) -> None:
-        self._spans = spans
-        self._last = time.perf_counter() if spans else 0.0
-
-    def __call__(self, part: str) -> None:
-        if self._spans is not None:
-            now = time.perf_counter()
-            setattr(self._spans, part, getattr(self._spans, part) + now - self._last)
-            self._last = now
 
 
 @dataclass

@@ -40,8 +40,6 @@ class FbgemmLinear:
         bias: `[N]` or None; added in float32.
     """
 
-    exact_rows = True
-
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.out_features, self.in_features = weight.shape
         self.weight_bytes = weight.numel() + 4 * self.out_features

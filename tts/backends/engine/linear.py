@@ -62,11 +62,6 @@ class Linear(Protocol):
         """Bytes of weights that a call of up to 16 rows reads."""
         ...
 
-    @property
-    def exact_rows(self) -> bool:
-        """Whether a row's bits depend neither on M, nor on the row's place, nor on other rows."""
-        ...
-
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         ...
@@ -84,8 +79,6 @@ class PlainLinear:
         bias: `[N]` or None; of the weight's dtype.
     """
 
-    exact_rows = False
-
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self._weight, self._bias = weight, bias
         self.out_features, self.in_features = weight.shape
@@ -102,7 +95,6 @@ class TiledLinear(PlainLinear):
     The last tile is filled with zeros. One shape means one order of additions.
     """
 
-    exact_rows = True
     tile_rows = TILE_ROWS
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
@@ -133,18 +125,14 @@ class PackedLinear:
         bias: `[N]` or None; of the weight's dtype.
         least_rows: Smaller batches are padded with zeros to this number, at least 1, because oneDNN has other code for
             few rows.
-        exact_rows: Whether rows are known to be exact from `least_rows` on.
     """
 
-    def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False
-    ) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH_HINT)
         self._product: Any = torch.ops.mkldnn._linear_pointwise
         self._bias = None if bias is None else bias.detach().clone()
         self._dtype = weight.dtype
         self._least_rows = least_rows
-        self.exact_rows = exact_rows
         self.out_features, self.in_features = weight.shape
         self.weight_bytes = weight.numel() * weight.itemsize
 
@@ -174,8 +162,6 @@ class HostLinear:
         panels: The weight, as `gemm.pack` lays it out.
         outputs: The bias; empty without a bias.
     """
-
-    exact_rows = True
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, team: Team) -> None:
         self.panels = gemm.pack(weight.detach().numpy())
@@ -212,7 +198,6 @@ class SharedLinear:
         self.in_features = layer.in_features
         self.out_features = layer.out_features
         self.weight_bytes = layer.weight_bytes
-        self.exact_rows = layer.exact_rows
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
@@ -242,7 +227,7 @@ def make_linear(
         bias: `[N]` or None.
         precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8":
             weights and activations rounded to 8 bits below the row's largest magnitude, CPU only.
-        strict: Whether rows must be exact (`Linear.exact_rows`).
+        strict: Whether rows must be exact: a row's bits depend neither on M, nor on its place, nor on other rows.
         threads: How many threads torch has at the calls, at least 1; rows are exact for this number.
         team: The threads of this package's products; None: the calling thread alone.
 
@@ -261,11 +246,11 @@ def make_linear(
             return _share_small_batches(PackedLinear(weight, bias), precision, threads)
         least_rows = least_exact_rows(PackedLinear, weight, bias, (1, threads))
         if least_rows is not None:
-            layer = PackedLinear(weight, bias, least_rows=least_rows, exact_rows=True)
+            layer = PackedLinear(weight, bias, least_rows=least_rows)
             return _share_small_batches(layer, precision, threads)
         least_rows = least_exact_rows(PackedLinear, weight, bias, (threads,))
         if least_rows is not None:
-            return PackedLinear(weight, bias, least_rows=least_rows, exact_rows=True)
+            return PackedLinear(weight, bias, least_rows=least_rows)
     if not strict:
         return PlainLinear(weight, bias)
     tiled_layer = TiledLinear if weight.device.type == "cpu" else DeviceTiledLinear

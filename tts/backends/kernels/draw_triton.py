@@ -30,17 +30,9 @@ _ROWS = 1024  # most rows of one launch of `uniforms`
 _LAUNCH = {"num_warps": 4, "enable_fp_fusion": True}
 # arrays of one number a row, which begin anywhere: no kernel is compiled anew for their addresses
 ANYWHERE = [
-    "rows",
-    "temperatures",
-    "floors",
-    "lasts",
-    "streams",
-    "positions",
-    "tokens",
-    "logprobs",
+    "rows", "temperatures", "floors", "lasts", "streams", "positions", "indices", "tokens", "logprobs",
     "sampling_logprobs",
-    "indices",
-]
+]  # fmt: skip
 
 
 class DeviceDraws(NamedTuple):

@@ -11,24 +11,14 @@ P panels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 from numpy.typing import NDArray
 
 from tts.backends.kernels import gemm, layers
 from tts.backends.kernels.attention_strict import attend_part
-from tts.backends.kernels.host import compile_function, intrinsic
-from tts.backends.kernels.products import INT
-from tts.backends.kernels.target import INSTRUCTIONS
-
-LINEAR, ATTENTION, OTHER = range(3)  # the parts whose ticks are counted
-_COUNTER = ir.FunctionType(INT, [])
-_TICKS = INSTRUCTIONS != "NEON"  # whether a program may read the counter
+from tts.backends.kernels.host import compile_function
 
 
 class Stack(NamedTuple):
@@ -65,21 +55,6 @@ class Stack(NamedTuple):
     sines: NDArray[np.float32]
 
 
-@intrinsic
-def _read_ticks(context: Any) -> Any:
-    """Return the CPU's counter of ticks; 0 where programs may not read it."""
-    del context
-
-    def emit(_context: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
-        del args
-        if not _TICKS:
-            return INT(0)
-        counter = cgutils.get_or_insert_function(builder.module, _COUNTER, "llvm.readcyclecounter")
-        return builder.call(counter, [])
-
-    return types.int64(), emit
-
-
 @compile_function(inline="always")
 def _linear(x: Any, panels: Any, bias: Any, out: Any) -> None:
     """Write x @ weights.T + bias, [T, outputs of all panels]."""
@@ -109,7 +84,6 @@ def pass_layers(
     eps: float,
     group: int,
     feed: int,
-    ticks: Any,
 ) -> None:
     """Pass tokens through all layers, and write their keys and values.
 
@@ -125,7 +99,6 @@ def pass_layers(
         eps: The number that the model's norms add to the mean square.
         group: G, the query heads of each key-value head.
         feed: F, the inner size of a feed-forward layer.
-        ticks: [3] the processor's ticks of each part, added to.
     """
     rows, width = hidden.shape
     heads, head_size = values.shape[1], values.shape[4]
@@ -137,38 +110,21 @@ def pass_layers(
     attended = np.empty((rows, heads, group, head_size), np.float32)
     gate_up = np.empty((rows, _outputs(stack.gate_up)), np.float32)
     gated = np.empty((rows, feed), np.float32)
-    since = _read_ticks()
     for layer in range(stack.qkv.shape[0]):
         layers.add_norm(hidden, change, stack.attention_norm[layer], eps, normed, 0, rows)
-        since = _count(ticks, OTHER, since)
         _linear(normed, stack.qkv[layer], stack.qkv_bias[layer], qkv)
-        since = _count(ticks, LINEAR, since)
         layer_keys, layer_values = keys[layer], values[layer]
         norms = stack.head_norms[layer]
         layers.rotate_write(
             qkv, positions, stack.cosines, stack.sines, places, norms, eps, layer_keys, layer_values, queries, 0, rows
         )
         attend_part(0, heads, 0, rows, positions, items, blocks, queries, layer_keys, layer_values, attended)
-        since = _count(ticks, ATTENTION, since)
         change = projected
         _linear(attended.reshape(rows, heads * group * head_size), stack.out[layer], stack.out_bias[layer], change)
-        since = _count(ticks, LINEAR, since)
         layers.add_norm(hidden, change, stack.feed_norm[layer], eps, normed, 0, rows)
-        since = _count(ticks, OTHER, since)
         _linear(normed, stack.gate_up[layer], stack.gate_up_bias[layer], gate_up)
-        since = _count(ticks, LINEAR, since)
         layers.gate(gate_up, gated, 0, rows)
-        since = _count(ticks, OTHER, since)
         _linear(gated, stack.down[layer], stack.down_bias[layer], change)
-        since = _count(ticks, LINEAR, since)
     for row in range(rows):
         for k in range(width):
             hidden[row, k] += change[row, k]
-
-
-@compile_function(inline="always")
-def _count(ticks: Any, part: int, since: int) -> int:
-    """Add the ticks since `since` to a part, and return the counter."""
-    now = _read_ticks()
-    ticks[part] += now - since
-    return now
