@@ -211,18 +211,12 @@ def choice(pools: Sequence[ProblemPool], draws: int) -> Iterator[str]:
         f"- The pair: {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each. Rewards: "
         "recorded samples."
     )
-    yield (
-        "- The simulation: 60 problems whose right answer has a chance from 0.05 to 0.35. Half of the problems "
-        "have two wrong answers with the chances 0.3 and 0.15, and 40 rare ones. The other half has one with "
-        "the chance 0.2, and 60 rare ones. Right solutions score in [0.5, 1], and wrong ones in [0, 0.6]. Some "
-        "wrong solutions, the lures, score in [0.9, 1]."
-    )
-    default = f"The default is `{thresholds.DEFAULT}`, which has the smallest mean loss."
+    default = f"The default is `{thresholds.DEFAULT}`, which has the smallest mean loss over these rows."
     yield f"- Accuracy is in percent. The loss is the distance to the best threshold of a row, in points. {default}"
     yield (
-        "- The default is a compromise. If a verifier ranks rare wrong answers first, the default loses against "
-        "`max(0.2, 2/N)` as N grows, as the process model shows. A threshold of 0.2 loses every problem whose "
-        "right answer is rarer than this, for any N, as the simulation shows."
+        "- The default loses every problem whose right answer has a share below 0.1, for any N. Where problems "
+        "are that hard and the verifier is good, a smaller `alpha` is better. Then the verifier must not rank "
+        "rare wrong answers first, as the process model does."
     )
     yield ""
     yield from thresholds.table(list(thresholds.columns(pools, NAMES, draws)))

@@ -1,8 +1,7 @@
 """How rare an answer best-of-majority may keep, chosen on validation data of several verifiers.
 
-The verifiers are four scores of the embedded pair on the validation split, rewards of published models on recorded
-samples where these are present, and a law. In the law, rare answers are right, and a share of 0, 2 or 10 percent of
-wrong solutions scores high.
+The verifiers are four scores of the embedded pair on the validation split, and rewards of published models on recorded
+samples where these are present. All samples are real: how rare right answers are decides, and no simulation can say.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import tts
 from research.recorded import pools as recorded
@@ -26,11 +24,8 @@ THRESHOLDS: Mapping[str, tuple[float, int]] = {
     "1/N": (0.0, 1), "2/N": (0.0, 2), "3/N": (0.0, 3), "max(0.03, 2/N)": (0.03, 2), "max(0.03, 3/N)": (0.03, 3),
     "max(0.05, 3/N)": (0.05, 3), "max(0.1, 3/N)": (0.1, 3), "max(0.2, 2/N)": (0.2, 2),
 }  # fmt: skip
-DEFAULT = "max(0.03, 3/N)"
-LURES = (0.0, 0.02, 0.1)  # shares of wrong solutions that score high
+DEFAULT = "max(0.1, 3/N)"
 SIZES = (16, 32, 64)
-LAW_SIZES = (64, 256)
-_RARE = (0.05, 0.08, 0.12, 0.18, 0.25, 0.35)  # chances of the right answer
 _ANSWERS = {"answer": "answer"}  # the field has the answers of the model, and not the reference
 _CRUCIBLE = "crucible_math500/math500-bestofn-seed{}.json"
 
@@ -39,47 +34,6 @@ def alpha_of(name: str, size: int) -> float:
     """Return the least share that a threshold means at a size."""
     share, votes = THRESHOLDS[name]
     return min(1.0, max(share, votes / size))
-
-
-def chances(problem: int) -> NDArray[np.float64]:
-    """Return the chances of a problem's answers, the right answer first.
-
-    Problems have by turns two lures and 40 rare answers, or one lure and 60.
-    """
-    right = _RARE[problem % len(_RARE)]
-    lures, rare = ((0.3, 0.15), 40) if problem // len(_RARE) % 2 == 0 else ((0.2,), 60)
-    rest = 1 - right - sum(lures)
-    return np.array([right, *lures, *([rest / rare] * rare)])
-
-
-def draw_samples(
-    problem: int, size: int, lure: float, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return answers of a problem, 0 the right one, and a score of each.
-
-    Args:
-        problem: The number of the problem.
-        size: The number of samples.
-        lure: The share of wrong solutions that score in [0.9, 1]; others score in [0, 0.6], right ones in [0.5, 1].
-        rng: The generator.
-    """
-    law = chances(problem)
-    answers = rng.choice(len(law), size, p=law)
-    wrong = np.where(rng.random(size) < lure, rng.uniform(0.9, 1, size), rng.uniform(0, 0.6, size))
-    return answers, np.where(answers == 0, rng.uniform(0.5, 1, size), wrong)
-
-
-def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
-    """Return samples of the law as a pool."""
-    rows: list[dict[str, object]] = []
-    for problem in range(problems):
-        answers, scores = draw_samples(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
-        texts = [f"{answer}" for answer in answers.tolist()]
-        right = [answer == 0 for answer in answers.tolist()]
-        rows.append(
-            {"problem": f"{problem}", "text": texts, "answer": texts, "correct": right, "scores": scores.tolist()}
-        )
-    return tts.Pool.from_rows(rows, fields=_ANSWERS, name=f"law {lure:g}", task="text", verdicts="given")
 
 
 def rewarded_pools() -> Iterator[tuple[str, tts.Pool]]:
@@ -132,9 +86,6 @@ def columns(pools: Sequence[ProblemPool], roles: Mapping[str, str], draws: int) 
     for name, pool in rewarded_pools():
         most = min(len(one.drawn) for one in pool.problems)
         yield f"{name}, N = {most}", accuracies(pool.problems, most, 2)
-    for size in LAW_SIZES:
-        for lure in LURES:
-            yield f"law, {lure:.0%} lures, N = {size}", accuracies(law(size, lure).problems, size, 2)
 
 
 def table(found: Sequence[tuple[str, Sequence[float]]]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from tts.search.selections._common import (
 from tts.types import Candidate
 from tts.verifiers.base import estimate_unknown
 
-_SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, where alpha is None
+_SHARE, _VOTES = 0.1, 3  # least share of all candidates, and least votes, where alpha is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class BestOfMajority(ByScore):
 
     Args:
         k: The number of answers to return, at least 1; all of those kept when they are fewer.
-        alpha: The least share of all N candidates, in [0, 1]; None: max(0.03, 3/N), chosen on validation data of
+        alpha: The least share of all N candidates, in [0, 1]; None: max(0.1, 3/N), chosen on validation data of
             several verifiers (`docs/results/selections.md`). A larger share loses every problem whose right answer is
-            rarer. A smaller one keeps rare wrong answers, and tends to best-of-N: choose 0.2 for a verifier that ranks
-            some rare wrong answers first.
+            rarer. A smaller one keeps rare wrong answers, and tends to best-of-N: choose it for problems whose right
+            answer is rarer, and a verifier that ranks no rare wrong answer first.
         asked: The most responses of one answer that are scored.
         verifier: As in `ByScore`.
         aggregate: As in `ByScore`.
