@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-python-3.12 test-python-3.13 test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-ray test-harnesses test-training docs docs-serve check check-research fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-python-3.12 test-python-3.13 test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-ray test-harnesses test-training docs docs-serve check check-research fix bench bench-engine bench-servers results gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from research import stamps
+from research import results, stamps
 from research.methods import running
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.record import RESULT_VERSION
@@ -81,3 +81,36 @@ def test_every_page_names_a_commit_of_this_history() -> None:
         page: commit for page, commit in named.items() if git("merge-base", "--is-ancestor", commit, "HEAD").returncode
     }
     assert unknown == {}
+
+
+def test_every_page_that_a_command_of_research_makes_is_made_again_by_results() -> None:
+    made = {
+        page.name
+        for page in results.PAGES.glob("*.md")
+        if re.search(r"^Made by `python -m research", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert made - {"claims_one_seed.md"} == set(results.COMMANDS)
+
+
+def test_pages_of_older_versions_are_named_and_only_these_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in results.COMMANDS:
+        (tmp_path / name).write_text(stamps.stamp_line("python -m x") + "\n")
+    assert list(results.older_pages(tmp_path)) == []
+    (tmp_path / "risk.md").write_text("Made by `x` (result version 3, commit 1).\n")
+    (tmp_path / "splits.md").unlink()
+    monkeypatch.setattr(results, "PAGES", tmp_path)
+    older = list(results.older_pages(tmp_path))
+    assert [line.partition(":")[0] for line in older] == ["risk.md", "splits.md"]
+    assert "version 3" in older[0]
+    script = tmp_path / "page.py"
+    script.write_text("import sys; open(sys.argv[1], 'w').write(sys.argv[2])")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setitem(results.COMMANDS, "risk.md", f"page {{page}} 'Made by `x` (result version {RESULT_VERSION}).'")
+    monkeypatch.setitem(results.COMMANDS, "splits.md", "page")
+    monkeypatch.setattr("sys.argv", ["results", "--folder", str(tmp_path / "stores")])
+    with pytest.raises(SystemExit, match=r"splits.md.*status 1"):
+        results.main()
+    assert (tmp_path / "risk.md").read_text() == f"Made by `x` in 0 min (result version {RESULT_VERSION})."
+    assert results.version_of(tmp_path / "risk.md") == RESULT_VERSION
