@@ -114,6 +114,10 @@ def test_a_bias_for_a_place_cancels_out() -> None:
     good, poor = solutions("good", "poor")
     said = asyncio.run(Grader(levels=2).compare(Problem("p"), [(good, poor), (poor, good)], Graded(law)))  # type: ignore[arg-type]
     assert said == pytest.approx([(0.9 + 1 - 0.6) / 2, 1 - (0.9 + 1 - 0.6) / 2])
+    once = Graded(law)
+    said = asyncio.run(Grader(levels=2, orders=1).compare(Problem("p"), [(good, poor), (poor, good)], once))  # type: ignore[arg-type]
+    assert said == pytest.approx([0.9, 0.6]), "in one order the bias stays"
+    assert len(once.asked) == 2
 
 
 def test_prompts_that_begin_with_one_solution_follow_one_another() -> None:
@@ -142,6 +146,7 @@ def test_prompts_that_begin_with_one_solution_follow_one_another() -> None:
         ({"levels": 1}, "levels is 1, but must be a whole number of at least 2 and at most 20"),
         ({"levels": 21}, "levels is 21"),
         ({"missing": 1}, "missing is 1"),
+        ({"orders": 3}, "orders is 3"),
         ({"missing": -0.1}, "missing is -0.1"),
         ({"question": ""}, "question is ''"),
     ],
@@ -189,10 +194,12 @@ def test_on_the_engine_it_is_the_law_of_the_next_token_and_its_tokens_are_booked
     asyncio.run(both())
 
 
-@pytest.mark.parametrize("plan", ["best_of_n(n=4) | best", "best_of_n(n=4) | pivot"])
-def test_no_limit_is_passed_at_any_size(plan: str) -> None:
+@pytest.mark.parametrize(
+    ("plan", "orders"), [("best_of_n(n=4) | best", 2), ("best_of_n(n=4) | pivot", 2), ("best_of_n(n=4) | pivot", 1)]
+)
+def test_no_limit_is_passed_at_any_size(plan: str, orders: int) -> None:
     for tokens in (30, 300, 900, 1500, 2500, 4000, 9000):
-        grader = Grader(prompt_tokens=220)
+        grader = Grader(prompt_tokens=220, orders=orders)
         end = search_one("3 + 4 - 2", tokens, plan, ToyBackend(ToyLanguage(accuracy=0.5)), verifiers=grader)
         assert end.solution.usage.tokens <= tokens
 

@@ -112,6 +112,8 @@ def test_pairs_are_asked_about_in_both_orders() -> None:
 @pytest.mark.parametrize("place", ["A", "B", "tie"])
 def test_a_liking_for_one_place_cancels_out(place: str) -> None:
     assert compare(Judge(), lambda prompt: json.dumps({"better": place}), "x", "y")[0] == 0.5
+    share, calls = compare(Judge(orders=1), lambda prompt: json.dumps({"better": place}), "x", "y")
+    assert (share, len(calls.asked)) == ({"A": 1.0, "B": 0.0, "tie": 0.5}[place], 1)
 
 
 def test_an_order_without_a_verdict_leaves_the_pair_unknown() -> None:

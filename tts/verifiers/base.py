@@ -202,7 +202,7 @@ class PairComparison:
 
     Args:
         compare: A function that returns, for each pair, how far the first is better, from 0 to 1; NaN where unknown. A
-            swapped pair gives 1 minus this value.
+            swapped pair gives 1 minus this value, unless the verifier shows pairs in one order alone.
         pair_bound: The most verifier tokens that comparing one pair computes.
         requests: The most prompts to which a model replies for one pair; None: 1, or 0 where `pair_bound` is 0.
     """

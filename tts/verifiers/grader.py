@@ -20,7 +20,7 @@ from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, PairComparison, StepScores, Traits
 from tts.verifiers.compatibility import check_one_token
-from tts.verifiers.replying import AskingVerifier, asking, compare_in_both_orders
+from tts.verifiers.replying import AskingVerifier, asking, compare_pairs
 
 QUESTION = (
     "Below are a problem and a solution of it, which may end early. Is the solution right so far? What it says of "
@@ -49,14 +49,16 @@ class Grader(AskingVerifier):
     the probability of all grades, the score is NaN, and a warning counts it. So a score that is given differs from the
     score by all logits by at most `missing`.
 
-    Pairs are compared in both orders, as by `judge`. Prompts that begin with the same solution follow one another, so
-    that servers with a prefix cache read that solution once. A `pivot` tournament has few such beginnings.
+    Pairs are compared in both orders, or in one, as by `judge`. Prompts that begin with the same solution follow one
+    another, so that servers with a prefix cache read that solution once.
 
     Source: "LLM-as-a-Verifier: A General-Purpose Verification Framework" (2607.05391), read in its repository's
     description; the expectation over score tokens as in Liu et al., "G-Eval" (2303.16634), from memory. Differs:
         - grades are the numbers from 1, and 9 by default, where the paper has 20 letters;
-        - a comparison is one grade of the pair, in both orders, where the paper grades each of the two in one reply;
-        - one criterion, asked once: an `ensemble` of graders with questions of their own decomposes;
+        - a comparison is one grade of the pair, where the authors' code takes the logistic function of the difference
+          of two grades in one reply. So a sure verdict is near 0 or 1 here, and between .27 and .73 there;
+        - it is in both orders by default: `orders=1` is theirs;
+        - one criterion, asked once: an `ensemble` of graders with questions of their own decomposes, and compares;
         - a model that thinks first does not begin with its grade: use `judge` there.
 
     Args:
@@ -68,8 +70,9 @@ class Grader(AskingVerifier):
         question: The instruction to grade one solution, before problem and solution; "{levels}" stands for the number
             of grades.
         pair_question: The instruction to compare two; the highest grade must mean solution A.
+        orders: The orders in which a pair is shown, 1 or 2.
 
-    Cost: the prompt of a trajectory once, and one token on servers. A pair costs at most four times as much.
+    Cost: the prompt of a trajectory once, and one token on servers. A pair costs at most twice as much for each order.
 
     Example:
         >>> import tts
@@ -84,13 +87,15 @@ class Grader(AskingVerifier):
     missing: Annotated[float, number(0, 1 - 1e-9)] = 0.01
     question: Text = QUESTION
     pair_question: Text = PAIR_QUESTION
+    orders: Annotated[int, whole(1, 2)] = 2
     writes: bool = field(default=True, init=False, repr=False)
     name = "grader"
 
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, and comparisons of pairs."""
-        comparison = PairComparison(self.compare, 4 * self.bound(0, 0), requests=2 * self.requests)
+        bound, orders = self.bound(0, 0), self.orders
+        comparison = PairComparison(self.compare, 2 * orders * bound, requests=orders * self.requests)
         return Traits(filled=self.fill, requests=self.requests, comparison=comparison)
 
     @property
@@ -140,12 +145,14 @@ class Grader(AskingVerifier):
     async def compare(
         self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
     ) -> list[float]:
-        """Return for each pair how far its first solution is better, from 0 to 1, as the mean of both orders.
+        """Return for each pair how far its first solution is better, from 0 to 1, as the mean of its orders.
 
         The value is NaN if the grade of one order is unknown.
         """
         question = self.ask(self.pair_question)
-        return await compare_in_both_orders(question, problem, pairs, lambda prompts: self._grades_of(prompts, calls))
+        return await compare_pairs(
+            question, problem, pairs, lambda prompts: self._grades_of(prompts, calls), self.orders
+        )
 
     async def _grades_of(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
         """Return the expected grade after each prompt, from 0 to 1; NaN where it is unknown."""

@@ -10,13 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from tts.checks import Text
+from tts.checks import Text, whole
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, ListChoice, PairComparison, StepScores, Traits
 from tts.verifiers.lenient_json import read_objects
-from tts.verifiers.replying import ReplyingVerifier, asking, compare_in_both_orders, mean
+from tts.verifiers.replying import ReplyingVerifier, asking, compare_pairs, mean
 
 _SCALE = 10
 _CHOICE = re.compile(r"(?:(?:solution|reply)\s+)?#?(\d{1,6})[.!]?", re.IGNORECASE)
@@ -66,8 +66,9 @@ class Judge(ReplyingVerifier):
     whose prompt is longer than `prompt_tokens` is not truncated: its score is NaN, and the warnings count it.
 
     Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels
-    out. Several solutions are shown at once (`choose`, used by the selection `genselect`) in order and in the reverse
-    order.
+    out. With `orders=1` each pair is shown once, at half the cost: then the bias cancels only where the selection shows
+    every candidate as often first as second, as the ring of `pivot` does. Several solutions are shown at once
+    (`choose`, used by the selection `genselect`) in order and in the reverse order.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena" (2306.05685): single-answer grading
     and pairwise comparison with swapped positions; several votes as in algorithm B12, Zhong et al.,
@@ -87,9 +88,10 @@ class Judge(ReplyingVerifier):
         list_question: The instruction to choose the best of several; it must ask for {"best": n}, the number of a
             solution.
         consensus_question: The instruction to choose the reply that agrees most with the others, in the same form.
+        orders: The orders in which a pair is shown, 1 or 2.
 
     Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A
-        pair costs at most four times as much.
+        pair costs at most twice as much for each order.
     Random: the replies, addressed by problem, role, prompt and number of the vote.
 
     Example:
@@ -112,17 +114,18 @@ class Judge(ReplyingVerifier):
     pair_question: Text = PAIR_QUESTION
     list_question: Text = LIST_QUESTION
     consensus_question: Text = CONSENSUS_QUESTION
+    orders: Annotated[int, whole(1, 2)] = 2
     name = "judge"
 
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, comparisons of pairs, and choices among several."""
-        two_prompts = 2 * self.bound(0, 0)
+        bound, orders = self.bound(0, 0), self.orders
         return Traits(
             filled=self.fill,
             requests=self.requests,
-            comparison=PairComparison(self.compare, two_prompts, requests=2),
-            choice=ListChoice(self.choose, two_prompts, requests=2),
+            comparison=PairComparison(self.compare, orders * bound, requests=orders),
+            choice=ListChoice(self.choose, 2 * bound, requests=2),
         )
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
@@ -138,7 +141,7 @@ class Judge(ReplyingVerifier):
     async def compare(
         self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
     ) -> list[float]:
-        """Return for each pair how far its first solution is better, from 0 to 1, as the mean of both orders.
+        """Return for each pair how far its first solution is better, from 0 to 1, as the mean of its orders.
 
         The value is NaN if one of the orders has no readable reply.
         """
@@ -147,7 +150,7 @@ class Judge(ReplyingVerifier):
             verdicts_by_prompt = await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)
             return list(map(mean, verdicts_by_prompt))
 
-        return await compare_in_both_orders(self.pair_question, problem, pairs, verdicts)
+        return await compare_pairs(self.pair_question, problem, pairs, verdicts, self.orders)
 
     async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
         """Return the share of replies that name each trajectory, over both orders.

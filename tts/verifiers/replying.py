@@ -178,15 +178,16 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(known_values) / len(known_values) if known_values else math.nan
 
 
-async def compare_in_both_orders(
+async def compare_pairs(
     question: str,
     problem: Problem,
     pairs: Sequence[tuple[Trajectory, Trajectory]],
     verdicts: Callable[[list[Prompt]], Awaitable[list[float]]],
+    orders: int = 2,
 ) -> list[float]:
-    """Return how far the first solution of each pair is better, from 0 to 1, as the mean over both orders.
+    """Return how far the first solution of each pair is better, from 0 to 1, as the mean over its orders.
 
-    The value is NaN if the verdict on one of the two orders is unknown.
+    The value is NaN if the verdict on one of the orders is unknown.
 
     Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that
     solution once.
@@ -197,10 +198,12 @@ async def compare_in_both_orders(
         pairs: The solutions to compare.
         verdicts: A function that returns, for each prompt, how far its solution A is better, from 0 to 1; NaN where
             unknown.
+        orders: 2: each pair is shown in both orders; 1: in the given one alone.
     """
-    comparisons: list[tuple[str, str]] = []  # solutions A and B of each prompt, two prompts for a pair
+    comparisons: list[tuple[str, str]] = []  # solutions A and B of each prompt, `orders` prompts for a pair
     for first, second in pairs:
-        comparisons += [(first.judged_text, second.judged_text), (second.judged_text, first.judged_text)]
+        shown = [(first.judged_text, second.judged_text), (second.judged_text, first.judged_text)]
+        comparisons += shown[:orders]
     rank_of_a: dict[str, int] = {}  # of each solution A, by its first occurrence
     for solution_a, _solution_b in comparisons:
         rank_of_a.setdefault(solution_a, len(rank_of_a))
@@ -211,7 +214,7 @@ async def compare_in_both_orders(
         prompts.append(asking(question, problem, ("Solution A", solution_a), ("Solution B", solution_b)))
     verdict_by_comparison = dict(zip(asking_order, await verdicts(prompts), strict=True))
     means: list[float] = []
-    for i in range(0, len(comparisons), 2):
-        a_is_better, b_is_better = verdict_by_comparison[i], verdict_by_comparison[i + 1]
-        means.append((a_is_better + 1 - b_is_better) / 2)
+    for i in range(0, len(comparisons), orders):
+        a_is_better = verdict_by_comparison[i]
+        means.append(a_is_better if orders == 1 else (a_is_better + 1 - verdict_by_comparison[i + 1]) / 2)
     return means

@@ -26,12 +26,14 @@ class Pivot(WinTournament):
         the highest mean win over all matches is chosen
 
     Source: "LLM-as-a-Verifier: A General-Purpose Verification Framework" (2607.05391), its Probabilistic Pivot
-    Tournament, read in its repository's description. Differs:
+    Tournament, and `pivot_tournament.py` of its code. As there, the ring shows each candidate once in each place, and
+    pivots stand second. Differs:
     - The ring is in draw order, in place of a random one: samples come in no order.
-    - A match is one comparison in both orders. The paper's ring shows each candidate once in each place.
-    - Two of one answer do not meet: either gives the same answer.
-    - The preference is the verifier's own, from 0 to 1. The paper's is the logistic function of the difference of two
-      grades.
+    - A match is in both orders by default. With `judge(orders=1)` or `grader(orders=1)` it is one comparison, as in the
+      code, at half the cost.
+    - Two of one answer do not meet: either gives the same answer. Two that met in the ring do not meet again.
+    - The preference is the verifier's own, from 0 to 1. The code's is the logistic function of the difference of two
+      grades from 0 to 1, so from .27 to .73. The order by mean wins is mostly the same.
 
     A candidate without a known match has a half. Equal means go to the more frequent answer, then to the first
     candidate. Without one known comparison it is a majority vote. The weights are the means; the confidence is the
@@ -41,7 +43,7 @@ class Pivot(WinTournament):
     where 30 % of the samples are right and 65 % of the verdicts, it has .63 at 16 samples and .60 at 64. `swiss` has
     .66 and .86 there.
 
-    Pairs are asked for pivot by pivot, so that prompts that begin with one pivot follow one another.
+    Pairs are asked for pivot by pivot, and those of one wave that begin with the same solution follow one another.
 
     Args:
         k: Pivots, at least 1.
@@ -87,7 +89,7 @@ class Pivot(WinTournament):
 
 
 def pivot_pairs(pivots: Sequence[int], kinds: Kinds, met: Set[frozenset[int]]) -> Iterator[Pair]:
-    """Yield each pivot with each entrant of another answer, pivot by pivot.
+    """Yield each entrant of another answer with each pivot, pivot by pivot, the pivot second.
 
     Pairs that have met are left out. No pair comes twice.
 
@@ -101,4 +103,4 @@ def pivot_pairs(pivots: Sequence[int], kinds: Kinds, met: Set[frozenset[int]]) -
         for opponent in kinds:
             has_met = opponent in earlier_pivots or frozenset((pivot, opponent)) in met
             if kinds[opponent] != kinds[pivot] and not has_met:
-                yield pivot, opponent
+                yield opponent, pivot
