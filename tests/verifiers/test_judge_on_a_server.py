@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.http import Timeouts
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
+from tts.errors import CapabilityError
+from tts.verifiers.base import Verifier
+from tts.verifiers.genrm import GenRm
 from tts.verifiers.judge import Judge
 
 TWICE = dataclasses.replace(QUICK, tries=2)
@@ -38,6 +42,23 @@ class Judging(ToyServer):
 
     async def rows(self, body: Any, cap: int, count: int, text: str) -> list[list[Token]]:
         return [[(text, 0.0, {}) for text in ('{"score"', ": 7", "}", "")]] * count
+
+
+def test_a_judge_takes_the_one_temperature_of_its_server_unless_it_was_given_another() -> None:
+    end = judged(Judging(tempers=False), tempers=False)
+    assert [candidate.scores["main"] for candidate in end.solution.candidates] == pytest.approx([0.7] * 3)
+    for wrong in (Judge(model="judge", temperature=0.3), GenRm(model="judge", temperature=0.3)):
+        with pytest.raises(CapabilityError, match=r"temperature is 0\.3.*1 alone"):
+            using(Judging(tempers=False), refused_by(wrong), mode="chat", tempers=False)
+
+
+def refused_by(verifier: Verifier) -> Callable[[OpenAIBackend], Awaitable[None]]:
+    async def check(backend: OpenAIBackend) -> None:
+        filled = verifier.traits.filled
+        assert filled is not None
+        filled(None, backend)
+
+    return check
 
 
 def judged(

@@ -82,6 +82,7 @@ class Caps:
         thought_limits: Whether a `Sampling.thought_tokens` of at least 1 is obeyed.
         thought_switch: Whether a `Sampling.thought_tokens` of 0 is obeyed.
         pictures: Whether prompts may have pictures.
+        tempers: Whether a temperature other than 1 is obeyed.
         usage: Whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets
             `estimated`.
 
@@ -115,6 +116,7 @@ class Caps:
     thought_limits: bool = False
     thought_switch: bool = False
     pictures: bool = False
+    tempers: bool = True
     usage: bool = False
 
 
@@ -130,12 +132,17 @@ SAMPLING_CAPABILITIES: Final[Mapping[str, str]] = {
 }
 
 
+class OpenTemperature(float):
+    """A temperature that nobody named: where a server takes 1 alone, it is 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How tokens are drawn from the model's distribution.
 
     Args:
-        temperature: 0 is greedy (the lowest id among equals); at most 100.
+        temperature: 0 is greedy (the lowest id among equals); at most 100. Where none is named, it is 0.8, or 1 where
+            the model's server takes 1 alone.
         top_p: Nucleus mass in (0, 1]; 1 is off.
         top_k: Most likely tokens kept; 0 is off.
         min_p: Least probability relative to the most likely token, in [0, 1); 0 is off.
@@ -161,7 +168,7 @@ class Sampling:
         '5'
     """
 
-    temperature: float = 0.8
+    temperature: float = OpenTemperature(0.8)
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0

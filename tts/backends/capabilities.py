@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tts.backends.base import Backend, Reply, Sampling, whole_count
+from tts.backends.base import Backend, OpenTemperature, Reply, Sampling, whole_count
 from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs, check_top
 from tts.backends.text.tokenized_text import TokenizedText
@@ -54,6 +54,12 @@ def require_sampling(backend: Backend, sampling: Sampling) -> None:
                 f"{name} is {quote(getattr(sampling, name))}, but the backend {backend.name!r} does not take it",
                 hint="leave it out, or use a server that takes it (tts doctor --url)",
             )
+    temperature = sampling.temperature
+    if not (backend.caps.tempers or temperature == 1 or isinstance(temperature, OpenTemperature)):
+        raise CapabilityError(
+            f"temperature is {temperature:g}, but the backend {backend.name!r} takes 1 alone",
+            hint="leave it out, or ask for temperature=1",
+        )
 
 
 def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHeadMetadata | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tts.backends.base import StopCondition
 from tts.budget.account import Exhausted
@@ -276,6 +276,9 @@ class CallNotes:
         self.causes.setdefault(kind, cause)
 
 
+ROWS_FAILED: Final = "every row failed"
+
+
 class SearchEnded(Exception):
     """The search is over.
 
@@ -304,6 +307,11 @@ class SearchEnded(Exception):
         restricted_end = SearchEnded(self.reason, StopDecision(self.reason, used=used))
         restricted_end.before_choice = self
         return restricted_end
+
+    @property
+    def rows_failed(self) -> bool:
+        """Whether every row failed, time after time."""
+        return self.stop is None and self.reason == ROWS_FAILED
 
     @property
     def out_of_budget(self) -> bool:

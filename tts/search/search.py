@@ -30,6 +30,7 @@ from tts.search.completion import learn_length
 from tts.search.context import SearchContext
 from tts.search.ends import (
     END,
+    ROWS_FAILED,
     STEP,
     SearchEnded,
     Share,
@@ -424,7 +425,7 @@ class Search(Finishing):
                 raise
             failed_waves = 0 if paths or ask.begun else failed_waves + 1
             if failed_waves == _TRIES:
-                raise SearchEnded("every row failed")
+                raise SearchEnded(ROWS_FAILED)
             if ask.n is None and paths and not ask.begun:
                 free_waves = self._count_free_waves(free_waves, spent_before)
         if ask.given_up or (ask.n is not None and ask.count < ask.n * len(ask.paths)):

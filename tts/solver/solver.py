@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from tts._core.logs import get_logger
-from tts.backends.base import Sampling, sampling_with
+from tts.backends.base import OpenTemperature, Sampling, sampling_with
 from tts.backends.loading.expected import expecting
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
@@ -464,12 +464,18 @@ class Solver:
                 plan, model_names["policy"], task.name, verifier_texts, others, verifier_models
             )
             notes += plan_notes
+        sampling = self._sampling
+        fixed = [backend for backend in backends.values() if not backend.caps.tempers]
+        if fixed and isinstance(sampling.temperature, OpenTemperature):
+            notes += (f"no temperature was given: it is 1 for {fixed[0].name}, which takes 1 alone",)
+            if not backends["policy"].caps.tempers:
+                sampling = dataclasses.replace(sampling, temperature=1.0)
         return Setup(
             plan=plan,
             task=task,
             backends=backends,
             verifiers=verifiers,
-            sampling=self._sampling,
+            sampling=sampling,
             clock=self._clock,
             model_names=model_names,
             verifier_texts=verifier_texts,

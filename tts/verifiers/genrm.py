@@ -102,7 +102,8 @@ class VerdictVerifier(ReplyingVerifier):
         return _ASK.format(yes=self.yes, no=self.no)
 
     def check_model(self, backend: Backend) -> None:
-        """Raise ConfigError where a verdict is not one token."""
+        """Raise ConfigError where a verdict is not one token, or the model does not take the temperature."""
+        super(VerdictVerifier, self).check_model(backend)
         if self.verdict == "logprobs":
             for parameter, word in (("yes", self.yes), ("no", self.no)):
                 check_one_token(backend, parameter, word, "choose another word, or verdict='words'")

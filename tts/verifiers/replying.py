@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Self, TypeVar
 
-from tts.backends.base import Backend, Sampling
+from tts.backends.base import Backend, OpenTemperature, Sampling
+from tts.backends.capabilities import require_sampling
 from tts.checks import Text, number, whole
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
@@ -110,18 +111,23 @@ class ReplyingVerifier(AskingVerifier):
         prompt_tokens: The tokens of a prompt; see `AskingVerifier`.
         votes: The replies for each prompt.
         max_tokens: The most tokens of a reply.
-        temperature: The temperature of replies; at 0 all are equal.
+        temperature: The temperature of replies; at 0 all are equal. Where none is named, it is 0.7, or 1 where the
+            model's server takes 1 alone.
     """
 
     sizes = ("max_tokens", "prompt_tokens")
     votes: Annotated[int, whole(1, MOST_VOTES)] = 3
     max_tokens: Annotated[int, whole(1, _MOST_TOKENS)] = 256
-    temperature: Annotated[float, number(0, 100)] = 0.7
+    temperature: Annotated[float, number(0, 100)] = OpenTemperature(0.7)
 
     @property
     def behind_prompt(self) -> int:
         """The most tokens after a prompt in the model's context."""
         return self.max_tokens
+
+    def check_model(self, backend: Backend) -> None:
+        """Raise CapabilityError where the model does not take the temperature."""
+        require_sampling(backend, Sampling(temperature=self.temperature))
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
         """Return the prompts that score a solution without text; here none.

@@ -35,7 +35,7 @@ from tts.search.parameters import Temperature, Writers
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
-from tts.search.strategies._common.earlier_solutions import root_showing
+from tts.search.strategies._common.earlier_solutions import root_showing, write
 from tts.search.strategies._common.stepping import affordable_width, rounds
 from tts.types import Candidate, Message
 from tts.verifiers.genrm import QUESTION, reasoning_request, verdict_of
@@ -155,7 +155,7 @@ class Archon(Strategy):
             if i == 0 and role == "policy":
                 num_missing -= len(search.candidates) - start  # the policy's sample that showed a length counts
             if num_missing > 0:
-                await search.complete([search.root], num_missing, temperature=self.temperature, model=role)
+                await write(search, search.root, num_missing, role, self.writers, self.temperature)
         return [Reviewed(c) for c in search.candidates[start:]]
 
     async def _run_layer(self, search: Search, layer: str, reviews: Sequence[Reviewed]) -> list[Reviewed]:

@@ -530,8 +530,11 @@ def test_what_a_server_cannot_do_is_refused_before_anything_is_spent() -> None:
     assert "needs the capability 'steps', which the backend 'openai' lacks" in error
     assert "best_of_n, self_consistency and other methods of whole solutions work there" in hint
     with serving(ToyServer(ids=False, continues=False, tempers=False, longest=1000)) as url:
-        error, hint = told("--url", url, "--model", "toy", "--budget", "samples=3")
-        assert "temperature is 0.8 and top_p is 1, but" in error
-        assert hint == "hint: ask for temperature=1 and top_p=1"
-        command = ["solve", PROMPT, "--url", url, "--model", "toy", "--budget", "samples=3", "--temperature", "1"]
-        assert CliRunner().invoke(app, command).exit_code == 0
+        error, hint = told("--url", url, "--model", "toy", "--budget", "samples=3", "--temperature", "0.8")
+        assert "temperature is 0.8, but" in error
+        assert "temperature=1" in hint
+        command = ["solve", PROMPT, "--url", url, "--model", "toy", "--budget", "samples=3"]
+        assert CliRunner().invoke(app, [*command, "--temperature", "1"]).exit_code == 0
+        unnamed = CliRunner().invoke(app, command)  # the server's own is taken, and said
+        assert unnamed.exit_code == 0
+        assert "no temperature was given: it is 1" in " ".join(unnamed.output.split())

@@ -17,7 +17,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Caps, Extension, OpenTemperature, Reply, RowSet, Sample, SampleRequest
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
@@ -412,7 +412,9 @@ class OpenAIBackend(Backend):
             EngineError: The backend was closed.
             CapabilityError: The request needs a capability that the server lacks.
         """
-        http = self._open_client()
+        http, sampling = self._open_client(), request.sampling
+        if isinstance(sampling.temperature, OpenTemperature) and not self.capabilities.tempers:
+            request = dataclasses.replace(request, sampling=dataclasses.replace(sampling, temperature=1.0))
         check_sampling(request.sampling, self.capabilities)
         if request.handle.whole_text and not self.capabilities.continues:
             raise self._refusal("steps")

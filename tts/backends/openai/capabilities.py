@@ -199,6 +199,7 @@ class Capabilities:
             efforts=self.efforts,
             thoughts=self.opened or self.reasoning,
             pictures=self.pictures and self.chats,
+            tempers=self.tempers,
             penalties=self.penalties,
             biases=self.biases,
             thought_limits=bool(self.thought_limit),

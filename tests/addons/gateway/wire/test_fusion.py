@@ -78,6 +78,19 @@ def test_each_arm_is_booked_to_its_model_and_price(client):
     assert sum(one["usd"] for one in phases.values()) == pytest.approx(body["tts"]["usage"]["usd"])
 
 
+class Failing(Priced):
+    function, price = staticmethod(lambda ask: 1 / 0), 3
+
+
+def test_a_fusion_that_lost_a_member_says_so(client):
+    panel = {"fusion": {"models": ["failing", "large"], "judge": "judge"}, "budget": {"samples": 9}}
+    gateway = client(models={**MODELS, "failing": model("Failing"), "panel": panel})
+    asked = {"model": "panel", "messages": QUESTION, "seed": 1, "max_tokens": 100}
+    body = gateway.post("/v1/chat/completions", json=asked).json()
+    assert body["tts"]["answer"] == "4", "of the member that is left"
+    assert any("'failing' is missing" in line for line in body["tts"]["warnings"]), body["tts"]
+
+
 @pytest.mark.parametrize(
     ("panel", "told"),
     [

@@ -1,4 +1,4 @@
-"""Prompts that show earlier solutions to the model, where the task and the context allow it."""
+"""Prompts that show earlier solutions to the model, and the writers of these solutions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tts._common.characters import join_surrogates
 from tts.errors import ConfigError
+from tts.search.ends import SearchEnded
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
 
@@ -53,3 +54,19 @@ async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Tra
 def whole(candidates: Sequence[Candidate]) -> list[str]:
     """Return the responses, without thoughts, of solutions that were not cut short."""
     return [c.trajectory.response for c in candidates if not c.truncated]
+
+
+async def write(
+    search: Search, root: Trajectory, n: int, role: str, writers: Sequence[str], temperature: float | None
+) -> None:
+    """Draw n solutions by one of several writers; where all its rows fail, it is left out, with a warning.
+
+    Raises:
+        SearchEnded: the budget is used up, or the rows of the only writer failed.
+    """
+    try:
+        await search.complete([root], n, temperature=temperature, model=role)
+    except SearchEnded as end:
+        if len(writers) == 1 or not end.rows_failed:
+            raise
+        search.notes.warn(f"the writer {role!r} is missing: each of its samples failed")

@@ -12,6 +12,7 @@ in all places), from memory. Archon (2409.15254) stacks such layers with critics
 selections here. Differs:
 - The prompt is the task's "fuse" (or "revise") in place of the paper's own.
 - A solution that was cut short is not shown; where none can be shown, a layer starts from the problem alone.
+- A writer whose samples all fail is left out.
 - Samples that are left out are what the budget pays. Fused solutions are then drawn until it is used up, and vote.
 - Where the budget ends the search before a fused solution, the layer that is under way and the one before it vote.
 """
@@ -27,7 +28,7 @@ from tts.search.needs import Needs, writers
 from tts.search.parameters import Shown, Temperature, Writers
 from tts.search.parts import Strategy
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import root_showing, whole
+from tts.search.strategies._common.earlier_solutions import root_showing, whole, write
 from tts.search.strategies._common.stepping import affordable_width
 from tts.types import Candidate
 
@@ -89,7 +90,7 @@ class MixtureOfAgents(Strategy):
                     if layer == 0 and i == 0 and role == "policy":
                         num_missing -= len(search.candidates)  # the policy's sample that showed a length counts
                     if num_missing > 0:
-                        await search.complete([root], num_missing, temperature=self.temperature, model=role)
+                        await write(search, root, num_missing, role, self.writers, self.temperature)
                 previous_start, layer_start = layer_start, len(search.candidates)
                 root = await root_showing(search, self.prompt, whole(search.candidates[previous_start:layer_start]))
             num_fused = 1
