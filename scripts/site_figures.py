@@ -68,6 +68,7 @@ _PLANS = {
     "particle_gibbs": "particle_gibbs(n=4, sweeps=2)",
     "phi_decoding": "phi_decoding(n=2, beams=2, branching=2)",
     "power_sampling": "power_sampling(chains=2, moves=2, block=8)",
+    "power_smc": "power_smc(n=6, block=6)",
     "program_aided": "program_aided(n=3, sandbox='none')",
     "rebase": "rebase(n=8)",
     "recursive_self_aggregation": "recursive_self_aggregation(n=3, rounds=2, subset=2)",

@@ -119,6 +119,13 @@ TestParticleFilter = contract(
     "particle_filter(n=3, resample_below=0.5, target='last', twist=0.5, lookahead=1)",
 )
 TestParticleGibbs = contract("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last')")
+TestPowerSmc = contract(
+    "power_smc(n=4)",
+    "power_smc(n=3, alpha=1.5, block=4, resampling='residual', resample_below=1, ramp=8)",
+    "power_smc(n=1)",
+    unsized="power_smc",
+    alone="single(temperature=0.25)",
+)
 TestSpecReason = contract(
     "spec_reason(n=3, draft='policy')",
     "spec_reason(n=2, draft='policy', threshold=10, first=1, grade='mean', question='Its digit is ')",

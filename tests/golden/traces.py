@@ -42,6 +42,7 @@ PLANS = {
     "mur": "mur(n=2, branching=3)",
     "phi_decoding": "phi_decoding(n=2, beams=2, branching=2)",
     "program_aided": "program_aided(n=2)",
+    "power_smc": "power_smc(n=4, block=4, resample_below=1)",
     "power_sampling": "power_sampling(chains=2, moves=2, block=8)",
     "self_refine": "self_refine(n=2, rounds=2)",
     "self_verification": "self_verification(n=3, verifications=2)",

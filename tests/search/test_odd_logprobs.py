@@ -22,7 +22,7 @@ ODD = (-9999.0, -math.inf, math.nan, None, 0.1, math.inf, 1e300, -1e308)
 READERS = (
     "auto", "deepconf_online", "entropic_particle_filter", "guided_by_gut", "mur(branching=3)", "best_of_n | rpc",
     "best_of_n | deepconf", "phi_decoding(beams=8, branching=1, deviations=0)", "phi_decoding(n=3, beams=3)",
-    "power_sampling(chains=3, moves=3, block=8)",
+    "power_sampling(chains=3, moves=3, block=8)", "power_smc(n=6, block=4)",
 )  # fmt: skip
 MODELS = [OddLogprobs(value, every=every) for value in ODD for every in (False, True)] + [
     OddLogprobs(None, missing=True)

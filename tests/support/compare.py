@@ -136,6 +136,7 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "phi_decoding(n=2, beams=2, branching=3, clusters=1, foresight=1, deviations=0, least=1, most=2, max_steps=3)",
     ),
     "power_sampling": ("power_sampling(chains=3, moves=2)", "power_sampling(chains=2, alpha=1.5, block=4, moves=1)"),
+    "power_smc": ("power_smc(n=4)", "power_smc(n=3, alpha=1.5, block=4, resample_below=1, ramp=8)", "power_smc"),
     "program_aided": ("program_aided(n=1)", "program_aided(n=2, programs=1, characters=10, max_steps=2)"),
     "rebase": ("rebase(n=4)", "rebase(n=5, balance_temperature=0.01)", "rebase(n=3, max_steps=2)", "rebase"),
     "recursive_self_aggregation": (
@@ -168,7 +169,7 @@ GUIDED = frozenset(  # refused without a verifier, or little else than sampling
 BY_TOKENS = frozenset(  # refused on functions
     (
         "budget_forcing", "entropy_switching", "fractured", "guided_by_gut", "lookahead_power_sampling", "mur",
-        "phi_decoding", "power_sampling", "spec_reason",
+        "phi_decoding", "power_sampling", "power_smc", "spec_reason",
     )
 )  # fmt: skip
 OWN = "random calls"  # the strategy of this file

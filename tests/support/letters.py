@@ -1,6 +1,6 @@
 """A backend that writes letters by a given law of the letters before.
 
-So all texts of a law can be enumerated.
+So all texts of a law can be enumerated. `letter_law` is that of a small language, beside laws that sharpen its texts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tts.backends.base import Backend, Caps, Extension, Finish, Reply, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Caps, Extension, Finish, Reply, RowSet, Sample, SampleRequest, Sampling
 from tts.backends.metadata import BackendMetadata
-from tts.backends.sampling import draw
+from tts.backends.sampling import draw, filtered_distribution
 from tts.randomness import uniform
 from tts.types import Prompt
 
@@ -112,3 +112,60 @@ def mass(law: Law, letters: Sequence[str], start: int = 0, heat: float = 1.0) ->
         found *= weights[letter] / math.fsum(weights.values())
         text += letter
     return found
+
+
+# A small language -----------------------------------------------------------------------------------------------------
+
+# What b leads to is surer than what a leads to, which is likelier at first. So to sharpen each letter is not to sharpen
+# whole texts.
+LONGEST = 4  # letters of a text
+LAWS: Mapping[str, Mapping[str, float]] = {  # of the letter after each
+    "": {"a": 0.6, "b": 0.4},
+    "a": {"a": 0.3, "b": 0.25, "c": 0.25, "": 0.2},
+    "b": {"b": 0.85, "a": 0.05, "": 0.1},
+    "c": {"c": 0.5, "": 0.5},
+}
+Text = tuple[str, ...]  # letters; "" is the end
+
+
+def letter_law(text: str) -> Mapping[str, float]:
+    """Return the law of the next letter."""
+    return {"": 1.0} if len(text) == LONGEST else LAWS[text[-1:]]
+
+
+TEXTS = list(texts_of(letter_law))
+
+
+def power_law(alpha: float) -> dict[Text, float]:
+    """Return p^alpha over whole texts, normalized."""
+    weights = power_masses(alpha)
+    return {text: weight / sum(weights.values()) for text, weight in weights.items()}
+
+
+def law_at_temperature(alpha: float) -> dict[Text, float]:
+    """Return the law of texts whose letters are drawn at temperature 1 / alpha."""
+    return {text: mass(letter_law, text, heat=1 / alpha) for text in TEXTS}
+
+
+def power_masses(alpha: float, **filters: float) -> dict[Text, float]:
+    """Return p^alpha of each text that the filters leave, not normalized.
+
+    Args:
+        alpha: The exponent.
+        filters: Fields of `Sampling`, which see each letter's law at temperature 1 / alpha.
+    """
+
+    def filter_law(text: str) -> Mapping[str, float]:
+        law = letter_law(text)
+        drawn = filtered_distribution(np.log(list(law.values())), Sampling(temperature=1 / alpha, **filters))
+        return {letter: p for (letter, p), q in zip(law.items(), drawn.tolist(), strict=True) if q > 0}
+
+    return {
+        text: math.prod(letter_law("".join(text[:i]))[letter] ** alpha for i, letter in enumerate(text))
+        for text in texts_of(filter_law)
+    }
+
+
+def total_variation(a: dict[Text, float], b: dict[Text, float]) -> float:
+    """Return the total variation between two laws."""
+    return sum(abs(a[text] - b[text]) for text in a) / 2

@@ -30,7 +30,7 @@ FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
         "thoughts of a set length": ("budget_forcing",),
         "models of several prices": ("cascade",),
         "solutions that the model verifies": ("self_verification",),
-        "samples of a sharpened law": ("power_sampling", "lookahead_power_sampling"),
+        "samples of a sharpened law": ("power_smc", "power_sampling", "lookahead_power_sampling"),
         "steps guided by log-probabilities": ("mur", "guided_by_gut", "phi_decoding", "diverse_beam"),
         "steps by two models": ("entropy_switching", "spec_reason"),
         "solutions that see earlier ones": (

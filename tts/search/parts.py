@@ -68,7 +68,8 @@ STRATEGIES = Registry(
         "particle_gibbs": "tts.search.strategies.particles.particle_gibbs:ParticleGibbs",
         "phi_decoding": "tts_addons.zoo.phi_decoding:PhiDecoding",
         "program_aided": "tts_addons.code.program_aided:ProgramAided",
-        "power_sampling": "tts.search.strategies.samples.power_sampling:PowerSampling",
+        "power_sampling": "tts_addons.zoo.power_sampling:PowerSampling",
+        "power_smc": "tts.search.strategies.particles.power_smc:PowerSmc",
         "rebase": "tts.search.strategies.trees.rebase:Rebase",
         "recursive_self_aggregation": "tts.search.strategies.community.recursive_self_aggregation:RecursiveSelfAggregation",  # noqa: E501
         "self_consistency": "tts.search.strategies.samples.best_of_n:self_consistency",

@@ -25,6 +25,7 @@ from itertools import groupby
 import numpy as np
 
 from tts.search.ends import Level
+from tts.search.strategies._common.particles import log_normalizer
 
 
 def importance_weights(levels: Sequence[Level]) -> Mapping[int, float]:
@@ -47,18 +48,8 @@ def importance_weights(levels: Sequence[Level]) -> Mapping[int, float]:
     for sweep in sweeps:
         last_level = sweep[-1]
         log_weights = np.array(last_level.log_weights) / last_level.temperature  # [particles]
-        relative_weights = np.exp(log_weights - _log_mean(last_level) + log_normalizer(sweep))
+        relative_weights = np.exp(log_weights + log_normalizer(sweep[:-1]))
         shares = relative_weights / len(log_weights) / len(sweeps)
         for node, share in zip(last_level.nodes, shares.tolist(), strict=True):
             weights[node] += share
     return weights
-
-
-def log_normalizer(sweep: Sequence[Level]) -> float:
-    """Return the natural logarithm of the estimated normalizing constant of one completed sweep."""
-    return sum(_log_mean(level) for level in sweep if level.kind in ("resampled", "ended"))
-
-
-def _log_mean(level: Level) -> float:
-    log_weights = np.array(level.log_weights) / level.temperature
-    return float(np.logaddexp.reduce(log_weights) - np.log(len(log_weights)))

@@ -41,8 +41,8 @@ from tts.search.needs import Needs
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
-from tts.search.strategies.samples.power_sampling import chances
 from tts.types import Candidate, Trajectory
+from tts_addons.zoo.power_sampling import chances
 
 _PART = 1 / 16  # the default part of a solution that is a block: 192 of 3,072 tokens
 _TRIES = 3  # tries of a block whose rows all fail

@@ -5,38 +5,31 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.letters import Letters, mass, texts_of
+from tests.support.letters import (
+    LONGEST,
+    TEXTS,
+    Letters,
+    Text,
+    law_at_temperature,
+    letter_law,
+    mass,
+    power_law,
+    total_variation,
+)
 from tests.support.repeats import check_law, repeats
 from tests.support.runs import search_one
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.samples.power_sampling import Chance, chances, log_ratio
 from tts.types import Trajectory
+from tts_addons.zoo.power_sampling import Chance, chances, log_ratio
 
 LANGUAGE = ToyLanguage(accuracy=0.5, mute=0.2)  # texts without an answer are one token shorter
 PROBLEM = "3 + 4 - 2"
-LONGEST = 4  # letters of a text of the small language
-# of the letter after each; what b leads to is surer than what a, likelier at first, leads to
-LAWS: Mapping[str, Mapping[str, float]] = {
-    "": {"a": 0.6, "b": 0.4},
-    "a": {"a": 0.3, "b": 0.25, "c": 0.25, "": 0.2},
-    "b": {"b": 0.85, "a": 0.05, "": 0.1},
-    "c": {"c": 0.5, "": 0.5},
-}
-Text = tuple[str, ...]  # letters; "" is the end
-
-
-def after(text: str) -> Mapping[str, float]:
-    return {"": 1.0} if len(text) == LONGEST else LAWS[text[-1:]]
-
-
-TEXTS = list(texts_of(after))
 
 
 def kernel(states: list[Text], alpha: float) -> NDArray[np.float64]:
@@ -47,8 +40,11 @@ def kernel(states: list[Text], alpha: float) -> NDArray[np.float64]:
             for j, y in enumerate(states):
                 if j == i or y[:kept] != x[:kept]:
                     continue
-                there, back = mass(after, y, kept, 1 / alpha) / len(x), mass(after, x, kept, 1 / alpha) / len(y)
-                ratio = (mass(after, y) / mass(after, x)) ** alpha * back / there
+                there, back = (
+                    mass(letter_law, y, kept, 1 / alpha) / len(x),
+                    mass(letter_law, x, kept, 1 / alpha) / len(y),
+                )
+                ratio = (mass(letter_law, y) / mass(letter_law, x)) ** alpha * back / there
                 moves[i, j] += there * min(1.0, ratio)
         moves[i, i] = 1 - moves[i].sum()
     return moves
@@ -64,7 +60,7 @@ def chain_law(alpha: float, block: int, moves: int) -> dict[Text, float]:
         ended = {text: p for text, p in law.items() if text in TEXTS}
         before, limit = limit, limit + block
         states = sorted({text[:limit] for text in TEXTS if len(text) > before})
-        begun = np.array([law.get(s[:before], 0.0) * mass(after, s, before, 1 / alpha) for s in states])
+        begun = np.array([law.get(s[:before], 0.0) * mass(letter_law, s, before, 1 / alpha) for s in states])
         going = np.array([s not in TEXTS for s in states])
         moved = (begun * going) @ np.linalg.matrix_power(kernel(states, alpha), moves) + begun * ~going
         law = ended
@@ -74,21 +70,8 @@ def chain_law(alpha: float, block: int, moves: int) -> dict[Text, float]:
     return dict(zip(TEXTS, last.tolist(), strict=True))
 
 
-def powered(alpha: float) -> dict[Text, float]:
-    weights = {text: mass(after, text) ** alpha for text in TEXTS}
-    return {text: weight / sum(weights.values()) for text, weight in weights.items()}
-
-
-def tempered(alpha: float) -> dict[Text, float]:
-    return {text: mass(after, text, heat=1 / alpha) for text in TEXTS}
-
-
-def apart(a: dict[Text, float], b: dict[Text, float]) -> float:
-    return sum(abs(a[text] - b[text]) for text in a) / 2
-
-
 def drawn(plan: str, seed: int = 0) -> Counter[str]:
-    end = search_one("write", Budget(samples=10**6), plan, Letters(after), seed=seed)
+    end = search_one("write", Budget(samples=10**6), plan, Letters(letter_law), seed=seed)
     return Counter(c.trajectory.full_text for c in end.solution.candidates)
 
 
@@ -97,36 +80,38 @@ def check_fit(seen: Counter[str], law: dict[Text, float]) -> None:
 
 
 def test_the_oracle_is_a_law_whose_moves_keep_the_power() -> None:
-    assert math.fsum(mass(after, text) for text in TEXTS) == pytest.approx(1)
+    assert math.fsum(mass(letter_law, text) for text in TEXTS) == pytest.approx(1)
     assert {len(text) for text in TEXTS} == {2, 3, 4, 5}
-    target = np.array(list(powered(3.0).values()))
+    target = np.array(list(power_law(3.0).values()))
     assert target @ kernel(TEXTS, 3.0) == pytest.approx(target)
-    assert chain_law(3.0, 2, 0) == pytest.approx(tempered(3.0))
-    assert apart(tempered(3.0), powered(3.0)) > 0.2, "tempering each letter is another law"
+    assert chain_law(3.0, 2, 0) == pytest.approx(law_at_temperature(3.0))
+    assert total_variation(law_at_temperature(3.0), power_law(3.0)) > 0.2, "tempering each letter is another law"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "block", "moves"), [(3.0, 1, 1), (4.0, 3, 1), (3.0, 2, 0)])
 def test_a_chain_of_few_moves_follows_its_exact_law(alpha: float, block: int, moves: int) -> None:
     law = chain_law(alpha, block, moves)
-    assert min(apart(law, powered(alpha)), apart(law, powered(1.0))) > 0.1, "the test could not tell the laws apart"
+    assert min(total_variation(law, power_law(alpha)), total_variation(law, power_law(1.0))) > 0.1, (
+        "the test could not tell the laws apart"
+    )
     check_fit(drawn(f"power_sampling(alpha={alpha}, block={block}, moves={moves}, chains=400)"), law)
 
 
 @pytest.mark.slow
 @repeats(200, 300, "chains")
 def test_many_moves_bring_whole_texts_to_the_power_of_their_law(chains: int) -> None:
-    assert apart(chain_law(2.0, 2, 20), powered(2.0)) < 0.01
+    assert total_variation(chain_law(2.0, 2, 20), power_law(2.0)) < 0.01
     seen = drawn(f"power_sampling(alpha=2.0, block=2, moves=20, chains={chains})")
-    check_fit(seen, powered(2.0))
-    for law in (powered(1.0), tempered(2.0)):
+    check_fit(seen, power_law(2.0))
+    for law in (power_law(1.0), law_at_temperature(2.0)):
         with pytest.raises(AssertionError):
             check_fit(seen, law)
 
 
 @repeats(150, 400, "chains")
 def test_the_power_one_is_the_law_of_the_model_after_any_moves(chains: int) -> None:
-    check_fit(drawn(f"power_sampling(alpha=1, block=2, moves=2, chains={chains})"), powered(1.0))
+    check_fit(drawn(f"power_sampling(alpha=1, block=2, moves=2, chains={chains})"), power_law(1.0))
 
 
 def test_the_ratio_by_hand() -> None:

@@ -29,6 +29,7 @@ SAME = [  # for the same tokens
     ("entropy_switching(n=1, threshold=0.1, draft='policy')", "single"),
     ("spec_reason(n=1, threshold=0, draft='policy')", "single"),
     *((f"power_sampling(block={b}, moves=0, chains=1)", "single(temperature=0.25)") for b in (1, 4, 100)),
+    *((f"power_smc(n=1, block={b}, ramp={3 * b})", "single(temperature=0.25)") for b in (1, 4, 100)),
     ("adaptive(n=7, threshold=1.1)", "best_of_n(n=7)"),
     *((f"early_pruning(n=5, pruned=0.0, tokens={tokens})", "best_of_n(n=5)") for tokens in (3, 6, 100)),
     ("dvts(n=5, branching=1)", "best_of_n(n=5)"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tts.search.strategies.particles.parallel_tempering import ParallelTempering as ParallelTempering
     from tts.search.strategies.particles.particle_filter import ParticleFilter as ParticleFilter
     from tts.search.strategies.particles.particle_gibbs import ParticleGibbs as ParticleGibbs
+    from tts.search.strategies.particles.power_smc import PowerSmc as PowerSmc
     from tts.search.strategies.revision.ab_mcts import AbMcts as AbMcts
     from tts.search.strategies.revision.sequential_revision import SequentialRevision as SequentialRevision
     from tts.search.strategies.samples.adaptive import Adaptive as Adaptive
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tts.search.strategies.samples.best_of_n import BestOfN as BestOfN
     from tts.search.strategies.samples.best_of_n import self_consistency as self_consistency
     from tts.search.strategies.samples.early_pruning import EarlyPruning as EarlyPruning
-    from tts.search.strategies.samples.power_sampling import PowerSampling as PowerSampling
     from tts.search.strategies.samples.self_verification import SelfVerification as SelfVerification
     from tts.search.strategies.samples.single import Single as Single
     from tts.search.strategies.trees.a_star import AStar as AStar
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tts_addons.zoo.mind_evolution import MindEvolution as MindEvolution
     from tts_addons.zoo.parallel_probe import ParallelProbe as ParallelProbe
     from tts_addons.zoo.phi_decoding import PhiDecoding as PhiDecoding
+    from tts_addons.zoo.power_sampling import PowerSampling as PowerSampling
     from tts_addons.zoo.semantic_entropy import SemanticEntropy as SemanticEntropy
     from tts_addons.zoo.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts
 

@@ -27,10 +27,10 @@ Differs:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,31 @@ class Particle:
     num_weighed: int = 0
 
 
+class Swept(Protocol):
+    """A method whose particles `sweep` moves: how they grow, how they weigh, and when they are resampled.
+
+    Attributes:
+        resampling: As in `ParticleMethod`.
+        resample_below: As in `ParticleMethod`.
+        is_fixed: Whether the weights of paths are fixed factors by which their law differs from the model's.
+    """
+
+    @property
+    def resampling(self) -> str: ...
+    @property
+    def resample_below(self) -> float: ...
+    @property
+    def is_fixed(self) -> bool: ...
+
+    async def grow(self, search: Search, paths: Iterable[Trajectory]) -> list[list[Trajectory]]:
+        """Return the next piece of each active path, as `advance` does."""
+        ...
+
+    async def weigh(self, search: Search, particles: Sequence[Particle]) -> list[Particle]:
+        """Return the particles with the weight of this level added to their log-weights."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticleMethod(Guided):
     """The parameters of every particle method.
@@ -131,6 +156,11 @@ class ParticleMethod(Guided):
         return True
 
     @property
+    def is_fixed(self) -> bool:
+        """As in `Swept`. With the target "levels" weights depend on the steps of other paths."""
+        return self.has_fixed_temperature and self.target == "last" and not self.lookahead
+
+    @property
     def sweeps_in_all(self) -> int:
         """The number of sweeps that share the budget."""
         return 1
@@ -164,25 +194,28 @@ class ParticleMethod(Guided):
         """
         ...
 
+    async def grow(self, search: Search, paths: Iterable[Trajectory]) -> list[list[Trajectory]]:
+        """Return the next step of each active path."""
+        return await advance(search, paths, max_steps=self.max_steps, temperature=self.temperature)
 
-async def weigh(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
-    """Score the whole prefix of each particle, and add the weight of this level to its log-weight."""
-    paths = [particle.path for particle in particles]
-    steps = min(method.lookahead, method.max_steps)
-    ends = await search.rollout(paths, steps, temperature=0.0) if steps else paths
-    all_log_odds = await search.estimate(ends, method.verifier, method.aggregate, scale="log_odds")
-    weighed: list[Particle] = []
-    for particle, log_odds in zip(particles, all_log_odds.tolist(), strict=True):
-        potential = log_odds * method.twist if particle.path.status == "active" else log_odds
-        gain = potential - particle.potential if method.target == "last" else potential
-        total = particle.total + gain if particle.path.depth > particle.num_weighed else particle.total
-        weighed.append(Particle(particle.path, particle.carried + gain, potential, total, particle.path.depth))
-    return weighed
+    async def weigh(self, search: Search, particles: Sequence[Particle]) -> list[Particle]:
+        """Score the whole prefix of each particle, and add the weight of this level to its log-weight."""
+        paths = [particle.path for particle in particles]
+        steps = min(self.lookahead, self.max_steps)
+        ends = await search.rollout(paths, steps, temperature=0.0) if steps else paths
+        all_log_odds = await search.estimate(ends, self.verifier, self.aggregate, scale="log_odds")
+        weighed: list[Particle] = []
+        for particle, log_odds in zip(particles, all_log_odds.tolist(), strict=True):
+            potential = log_odds * self.twist if particle.path.status == "active" else log_odds
+            gain = potential - particle.potential if self.target == "last" else potential
+            total = particle.total + gain if particle.path.depth > particle.num_weighed else particle.total
+            weighed.append(Particle(particle.path, particle.carried + gain, potential, total, particle.path.depth))
+        return weighed
 
 
 async def sweep(
     search: Search,
-    method: ParticleMethod,
+    method: Swept,
     n: int,
     temperature: Temperature,
     *,
@@ -194,7 +227,7 @@ async def sweep(
 
     Args:
         search: The search.
-        method: The particle method, which has the parameters.
+        method: The method.
         n: The number of particles, the reference included.
         temperature: The function that returns the temperature of each resampling.
         address: The chain and the sweep, as an address of the draws.
@@ -206,27 +239,18 @@ async def sweep(
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).
     """
     num_free = n if reference is None else n - 1
-    families = await advance(
-        search, repeat(search.root, num_free), max_steps=method.max_steps, temperature=method.temperature
-    )
+    families = await method.grow(search, repeat(search.root, num_free))
     particles = [Particle(path) for path in chain.from_iterable(families)]
     reference_particle, num_steps = Particle(search.root), 1
     while True:
         cloud = particles  # all particles, with the reference as the last
         if reference is not None:
             cloud = [*particles, replace(reference_particle, path=_cut(reference, num_steps))]
-        cloud = await weigh(search, cloud, method)
+        cloud = await method.weigh(search, cloud)
         log_weights = np.array([particle.carried for particle in cloud])
         nodes = tuple(particle.path.node for particle in cloud)
         num_active = sum(particle.path.status == "active" for particle in cloud)
-        # whether the law of the weights is known: with the target "levels" it depends on the steps of other paths
-        is_fixed = (
-            method.has_fixed_temperature
-            and reference is None
-            and len(cloud) == n
-            and method.target == "last"
-            and not method.lookahead
-        )
+        is_fixed = method.is_fixed and reference is None and len(cloud) == n
         level_temperature = temperature(log_weights, num_steps)
         level = Level("ended", address, nodes, tuple(log_weights.tolist()), level_temperature, is_fixed=is_fixed)
         if not num_active:
@@ -260,10 +284,10 @@ def _cut(reference: Trajectory, steps: int) -> Trajectory:
     return reference.path[min(steps, reference.depth)]
 
 
-async def _step(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
+async def _step(search: Search, particles: Sequence[Particle], method: Swept) -> list[Particle]:
     """Continue the particles that have not stopped. Particles that failed or could not start are left out."""
     active = [particle.path for particle in particles if particle.path.status == "active"]
-    families = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))
+    families = iter(await method.grow(search, active))
     continued: list[Particle] = []
     for particle in particles:
         if particle.path.status != "active":
@@ -272,6 +296,20 @@ async def _step(search: Search, particles: Sequence[Particle], method: ParticleM
         children = next(families, [])  # particles that the budget does not pay have no list
         continued += [replace(particle, path=child) for child in children]
     return continued
+
+
+def log_normalizer(levels: Iterable[Level]) -> float:
+    """Return the natural logarithm of the product of mean weights over levels of one sweep.
+
+    Levels that carry their weights on are left out. For a whole sweep, the product is an unbiased estimate of the
+    normalizing constant of the law.
+    """
+    total = 0.0
+    for level in levels:
+        if level.kind in ("resampled", "ended"):
+            log_weights = np.array(level.log_weights) / level.temperature
+            total += float(np.logaddexp.reduce(log_weights) - np.log(len(log_weights)))
+    return total
 
 
 def draw_reference(search: Search, particles: Particles, temperature: float, address: tuple[int, int]) -> int:

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tts.budget.units import FIXED_UNITS, PRICED_UNITS, TOKEN_UNITS
-from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
+from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Tokens, Until
 from tts.search.lengths import waves_of
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
@@ -123,7 +123,7 @@ async def advance(
     *,
     max_steps: int = MAX_STEPS,
     temperature: float | None = None,
-    until: Until | Tokens | Stops = STEP,
+    until: Until | Tokens | Share | Stops = STEP,
     finishes: bool = True,
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer.
@@ -214,7 +214,7 @@ async def one_step(
     *,
     max_steps: int = MAX_STEPS,
     temperature: float | None = None,
-    until: Until | Tokens | Stops = STEP,
+    until: Until | Tokens | Share | Stops = STEP,
     model: str = "policy",
     finishes: bool = False,
 ) -> list[list[Trajectory]]:
