@@ -21,7 +21,7 @@ _COLUMNS = ("Paper", "Needs", "Cost", "Pays", "Measured")
 _WHERE = {
     "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md",
     "confidences": "confidences.md", "splits": "splits.md", "recorded": "recorded.md", "allocator": "allocator.md",
-    "cascades": "cascades.md",
+    "cascades": "cascades.md", "sharpened": "power_rounds.md",
 }  # fmt: skip
 
 

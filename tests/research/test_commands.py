@@ -304,6 +304,20 @@ def test_the_second_wave_has_a_row_for_each_plan_and_budget(
         assert table.count("| – | – | – |") == 2, "the first plan is held against nothing"
 
 
+def test_samplers_of_a_power_have_a_row_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from research.methods.power_rounds import PLANS
+
+    main_of(
+        "research.methods.power_rounds", "--limit", "1", "--n", "2", "--out", str(tmp_path), monkeypatch=monkeypatch
+    )
+    rows = [line for line in (tmp_path / "power_rounds.md").read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(PLANS)
+    rounds = [float(row.split(" | ")[1].split()[0]) for row in rows]
+    assert rounds[0] == 1.0
+    assert rounds[1] < rounds[3] < rounds[4]
+
+
 def test_labels_by_rollouts_are_compared_with_exact_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ("--problems", "4", "--samples", "2", "--k", "2", "--out", str(tmp_path / "pages"))
     main_of("research.methods.step_labels", *sizes, monkeypatch=monkeypatch)

@@ -2,7 +2,7 @@
 
 There is no verifier. A temperature sharpens each token by itself; power sampling sharpens the law of whole texts. A
 chain of Metropolis and Hastings begins at a plain sample, and each move draws the text anew after some token. Likely
-texts are kept.
+texts are kept. `power_smc` has the same target, and takes fewer tokens and rounds.
 
 Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, and
 the function `mcmc_power_samp` of its code: blocks, of which each ends in moves over all that is written so far; alpha
