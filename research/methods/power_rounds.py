@@ -46,9 +46,12 @@ def measure(plan: str, problems: Sequence[tts.Problem]) -> np.ndarray:
         for problem in problems:
             found = solver.solve(problem, BUDGET)
             rounds = sum(call.usage.generated_tokens > 0 for call in found.trace.calls)
-            usage, is_right = found.usage, found.answer is not None and task.equivalent(found.answer, problem.answer)
+            usage, is_right = (
+                found.usage,
+                found.answer is not None and task.equivalent(found.answer, problem.answer or ""),
+            )
             rows.append((
-                rounds, usage.generated_tokens, usage.prompt_tokens + usage.reused_tokens, 100.0 * is_right,
+                rounds, usage.generated_tokens, usage.prompt_tokens + (usage.reused_tokens or 0), 100.0 * is_right,
             ))  # fmt: skip
     return np.array(rows)
 

@@ -84,7 +84,7 @@ class PowerSmc(Strategy):
         >>> import tts
         >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="power_smc(n=4)")
         >>> found.answer, found.usage.samples, found.usage.tokens
-        ('14', 4, 126)
+        ('14', 4, 84)
     """
 
     registered_as = "power_smc"
