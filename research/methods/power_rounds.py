@@ -1,4 +1,4 @@
-"""Samplers of p^alpha beside each other, at equal candidates: rounds of the model, tokens and right votes.
+"""Samplers of p^alpha beside each other, at equal candidates: rounds, tokens and right votes.
 
     python -m research.methods.power_rounds [--limit 60] [--n 8] [--out FOLDER]
 
