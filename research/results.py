@@ -42,6 +42,7 @@ COMMANDS: dict[str, str] = {
     "splits.md": "research.methods.splits --limit 80 --samples 32 --draws 20 --store {store}",
     "second_wave.md": "research.methods.second_wave --limit 200 --seeds 1 --budgets 204 816 --store {store}",
     "new_methods.md": "research.methods.new_methods --problems 150 --draws 60",
+    "power_rounds.md": "research.methods.power_rounds --limit 40 --n 8",
     "step_labels.md": "research.methods.step_labels --problems 60 --samples 4 --k 1 4 8",
     "verifiers.md": "research.methods.verifiers --compare --limit 120 --seeds 2 --store {store}",
     "countdown.md": "research.methods.countdown --problems 100 --seeds 1 --budgets 62 124 248 --verifiers learnt "
