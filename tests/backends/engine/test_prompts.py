@@ -153,7 +153,7 @@ def test_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the rows of one step are ever held: a prompt's logits would be its tokens times the vocabulary."""
     from tts.backends.engine import operations as module
 
-    held = list[int]()
+    held, backend = list[int](), engine(step_tokens=32)
     read_rows = module.read_rows
 
     def noted(logits: Any, request: Any) -> Any:
@@ -161,7 +161,7 @@ def test_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return read_rows(logits, request)
 
     monkeypatch.setattr(module, "read_rows", noted)
-    read(engine(step_tokens=32), [PROMPTS[0]])
+    read(backend, [PROMPTS[0]])
     assert max(held) <= 32
     assert sum(held) == len(PROMPTS[0])
 

@@ -161,7 +161,7 @@ def draw_variants(capability: int, num_blocks: int) -> Iterator[Variant]:
     law = "*bf16 *i64 *fp32 *fp32 *i64 *fp32 *i32 *fp64"
     constants = {"vocabulary": 1024 * num_blocks - 256, "block": 1024, "is_cut": True, "column_stride": 1}
     constants |= {"num_warps": 4, "enable_fp_fusion": True}
-    yield Variant("sum_blocks", capability, law + " i32", constants, "row_stride")
+    yield Variant("sum_blocks", capability, law + " i32", {**constants}, "row_stride")
     types = law + " *i64 *i64 i32 *i64 *fp64 *fp64 i32 i32"
     constants["padded"] = num_blocks
     yield Variant("draw_rows", capability, types, {**constants}, "row_stride")

@@ -25,9 +25,10 @@ from tts.errors import ConfigError, KVBudgetError  # noqa: E402
 
 
 @pytest.mark.slow  # the first of them run with the kernels, in test_triton.py
-def test_steps_in_fixed_shapes_are_those_of_plain_ones_in_the_interpreter() -> None:
+@pytest.mark.parametrize("part", ["at_load", "not at_load"])
+def test_steps_in_fixed_shapes_are_those_of_plain_ones_in_the_interpreter(part: str) -> None:
     pytest.importorskip("triton")
-    interpret("test", STEPS)
+    interpret(part, STEPS)
 
 
 @pytest.mark.parametrize("strict", [False, True])

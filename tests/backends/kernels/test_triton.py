@@ -60,7 +60,7 @@ def test_kernels_and_steps_in_fixed_shapes_are_their_references_in_the_interpret
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["attention", "not attention"])
+@pytest.mark.parametrize("part", ["attention and oracle", "attention and not oracle", "not attention"])
 def test_kernels_equal_their_references_in_the_interpreter(part: str) -> None:
     interpret(part, KERNELS)
 
