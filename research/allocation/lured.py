@@ -20,12 +20,14 @@ import numpy as np
 
 from research.allocation.world import MOST, World
 from research.stamps import stamp_line
+from tts.allocator.allocate import Allocator
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Population, Whole
 
 LURES = (0.1, 0.3, 0.6)
 TOTALS = (2, 8)
 ALLOWED = 0.005  # that votes may lose against uniform
+REPEATS = "## Where wrong answers repeat"  # the heading of the page's second section
 _KINDS = 400  # of one law, evenly spaced in its quantiles
 
 
@@ -73,12 +75,11 @@ def draw_world(rates: Floats, lure: float, problems: int, seed: int) -> World:
     return World.draw(population, problems, np.random.default_rng([seed, round(100 * lure)]))
 
 
-def divide(world: World, total: int, *, checked: bool) -> Whole:
+def divide(world: World, total: int, allocator: Allocator, *, checked: bool) -> Whole:
     """Return the samples of each problem, as `solve_many` divides them.
 
     The allocator learns when the number of samples has doubled, and has a cap for each problem.
     """
-    allocator = Auto().allocator(alone=False, checked=checked, each=float(total))
     samples, seen, most = np.zeros(world.problems, np.int64), 0, max(16, 8 * total)
     while True:
         state = world.state(samples, total * world.problems - float(samples.sum()), checked=checked)
@@ -107,10 +108,13 @@ def compare(law: str, rates: Floats, lure: float, total: int, problems: int, see
     for seed in range(seeds):
         world = draw_world(rates, lure, problems, seed)
         even = np.full(problems, total)
+        by_votes, by_verdicts = (
+            Auto().allocator(alone=False, checked=checked, each=float(total)) for checked in (False, True)
+        )
         accuracies[seed] = (
             world.score(even, checked=False).mean(),
-            world.score(divide(world, total, checked=False), checked=False).mean(),
-            world.score(divide(world, total, checked=True), checked=True).mean(),
+            world.score(divide(world, total, by_votes, checked=False), checked=False).mean(),
+            world.score(divide(world, total, by_verdicts, checked=True), checked=True).mean(),
             oracle_accuracy(world, total * problems),
         )
     gain = accuracies[:, 1] - accuracies[:, 0]
@@ -180,7 +184,10 @@ def main() -> None:
         f"--totals {' '.join(map(str, options.totals))}"
     )
     if options.out is not None:
-        options.out.write_text("\n".join(page(lines, command, options.problems, options.seeds)), encoding="utf-8")
+        found = "\n".join(page(lines, command, options.problems, options.seeds))
+        before = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
+        _, heading, kept = before.partition(REPEATS)  # the section of `research.allocation.repeated`
+        options.out.write_text(found + (f"\n{heading}{kept}" if heading else ""), encoding="utf-8")
 
 
 if __name__ == "__main__":

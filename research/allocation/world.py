@@ -38,17 +38,19 @@ class World:
         population: The population that the problems are drawn from.
         kind: The kind of each problem in the population [P].
         right: The number of right ones among the first n samples [P, MOST + 1].
-        lure: The number of lures among the first n samples [P, MOST + 1].
-        first: The place of the first right sample [P]; MOST: there is none.
+        leader: The votes of the most frequent answer of the first n samples [P, MOST + 1].
+        second: The votes of the second answer [P, MOST + 1].
         leads: Whether the leading answer of the first n samples is right [P, MOST + 1].
+        first: The place of the first right sample [P]; MOST: there is none.
     """
 
     population: Population
     kind: NDArray[np.int64]
     right: NDArray[np.int16]
-    lure: NDArray[np.int16]
-    first: NDArray[np.int64]
+    leader: NDArray[np.int16]
+    second: NDArray[np.int16]
     leads: NDArray[np.bool_]
+    first: NDArray[np.int64]
 
     @classmethod
     def draw(cls, population: Population, problems: int, rng: np.random.Generator) -> World:
@@ -57,14 +59,22 @@ class World:
         rate, lure = population.rate[kind][:, None], population.lure[kind][:, None]
         is_right = u < rate
         is_lure = ~is_right & (u < rate + lure)
-        right, tempted = (_running_counts(each) for each in (is_right, is_lure))
+        right = _running_counts(is_right)
         first = np.where(is_right.any(axis=1), is_right.argmax(axis=1), MOST)
+        if population.others:
+            answers = _name(is_right, is_lure, population, rng)
+            return cls(population, kind, right, *_count_votes(answers, population.others + 2), first=first)
+        tempted = _running_counts(is_lure)
         other = np.where(is_lure.any(axis=1), is_lure.argmax(axis=1), MOST)
         leads = (right > tempted) | ((right == tempted) & (first < other)[:, None])
         alone = np.maximum(right, tempted) < 2  # then the first sample leads
         leads = np.where(alone, is_right[:, :1], leads)
         leads[:, 0] = False
-        return cls(population, kind, right, tempted, first, leads)
+        leader, second = np.maximum(right, tempted), np.minimum(right, tempted)
+        samples = np.arange(MOST + 1, dtype=np.int16)
+        leader = np.where(samples > 0, np.maximum(leader, 1), leader).astype(np.int16)
+        second = np.where(samples > leader, np.maximum(second, 1), 0).astype(np.int16)  # a lone answer, if no other
+        return cls(population, kind, right, leader, second, leads, first=first)
 
     @property
     def problems(self) -> int:
@@ -82,14 +92,11 @@ class World:
             of: The problems; None: all of them.
         """
         which = np.arange(self.problems) if of is None else of
-        right, lure = self.right[which, samples].astype(np.int64), self.lure[which, samples].astype(np.int64)
-        leader = np.where(samples > 0, np.maximum(np.maximum(right, lure), 1), 0)
-        second = np.where(np.minimum(right, lure) > 1, np.minimum(right, lure), 0)
         solved = (self.first[which] < samples) if checked else np.zeros(len(which), np.bool_)
         return ProblemStates(
             samples=samples,
-            leader=leader,
-            second=second,
+            leader=self.leader[which, samples].astype(np.int64),
+            second=self.second[which, samples].astype(np.int64),
             solved=solved,
             open=samples < MOST,
             cost=np.ones(len(which)),
@@ -106,3 +113,45 @@ class World:
 
 def _running_counts(hits: NDArray[np.bool_]) -> NDArray[np.int16]:
     return np.concatenate([np.zeros((len(hits), 1), np.int16), np.cumsum(hits, axis=1, dtype=np.int16)], axis=1)
+
+
+def draw_answers(
+    population: Population, kind: NDArray[np.int64], samples: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the answers of samples of problems of given kinds, [P, samples]."""
+    u = rng.random((len(kind), samples), np.float32)
+    rate, lure = population.rate[kind][:, None], population.lure[kind][:, None]
+    return _name(u < rate, (u >= rate) & (u < rate + lure), population, rng)
+
+
+def _name(
+    is_right: NDArray[np.bool_], is_lure: NDArray[np.bool_], population: Population, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    shape = is_right.shape
+    alone = np.broadcast_to(np.arange(shape[1]), shape)  # where others never repeat
+    others = rng.integers(population.others, size=shape) if population.others else alone
+    return np.where(is_right, RIGHT, np.where(is_lure, LURE, others + 2))
+
+
+def _count_votes(
+    answers: NDArray[np.int64], number: int
+) -> tuple[NDArray[np.int16], NDArray[np.int16], NDArray[np.bool_]]:
+    """Return the leader's votes, the second answer's, and whether the leader is right, of the first n samples.
+
+    Among equals, the answer that came first leads.
+
+    Args:
+        answers: The samples' answers, [P, MOST].
+        number: The number of different answers.
+    """
+    rows = np.arange(len(answers))
+    counts, came = np.zeros((len(answers), number), np.int16), np.full((len(answers), number), MOST)
+    leader, second = np.zeros((2, len(answers), MOST + 1), np.int16)
+    leads = np.zeros((len(answers), MOST + 1), np.bool_)
+    for n in range(MOST):
+        counts[rows, answers[:, n]] += 1
+        came[rows, answers[:, n]] = np.minimum(came[rows, answers[:, n]], n)
+        second[:, n + 1], leader[:, n + 1] = np.partition(counts, -2, axis=1)[:, -2:].T
+        is_top = counts == leader[:, n + 1, None]
+        leads[:, n + 1] = np.where(is_top, came, MOST + 1).argmin(axis=1) == RIGHT
+    return leader, second, leads

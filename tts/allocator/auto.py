@@ -41,12 +41,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
 from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
+from tts.allocator.blend_asc import Blended
 from tts.allocator.difficulty import Floats, Population
 from tts.allocator.evidence import Evidence, Round
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
@@ -98,6 +99,8 @@ class Auto(Strategy):
             the first role of the selection.
         expected: Your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
         certainty: The weight of that estimate, in samples of each problem, above 0; None: 4.
+        division: "worth" divides a total by the gain of samples. "blend_asc" divides it by votes alone: the next sample
+            goes to the problem whose most frequent answer is least sure (`tts.allocator.blend_asc`).
         mean: Mean number of samples a problem, above 0, for problems that come one at a time. It replaces `price`, and
             is reached on average over the expected problems. The budget of each problem remains an upper limit.
 
@@ -125,6 +128,7 @@ class Auto(Strategy):
     expected: Annotated[float, number_above(0, 1)] | None = None
     certainty: Annotated[float, number_above(0)] | None = None
     mean: Annotated[float, number_above(0)] | None = None
+    division: Literal["worth", "blend_asc"] = "worth"
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -137,6 +141,12 @@ class Auto(Strategy):
             raise ConfigError(
                 f"certainty is {self.certainty}, but it belongs to expected, which is not given",
                 hint="give expected too",
+            )
+        used = [name for name in ("model", "price", "expected", "mean") if getattr(self, name) is not None]
+        if self.division == "blend_asc" and used:
+            raise ConfigError(
+                f"division is 'blend_asc', which reads votes alone, so that {' and '.join(used)} would do nothing",
+                hint="leave one of them out",
             )
 
     def needs(self) -> Needs:
@@ -452,6 +462,10 @@ class Auto(Strategy):
             weighted: Whether the scores of another verifier weigh the votes.
             each: The expected number of samples of a problem.
         """
+        if self.division == "blend_asc":
+            growth, share = (0.5, 1.0) if alone else (0.05, 0.1)
+            pilots = self.pilots or (_PILOTS if alone else 1)
+            return Allocator(values=Blended(), pilots=pilots, growth=growth, share=share)
         by_votes = not (alone or checked or weighted or self.model) and self.price is None
         values = self.values(checked=checked, each=each, twins=by_votes)
         if alone and self.mean is not None:

@@ -29,6 +29,10 @@ _IDLE = (
     "model that names it "
     "(tts fit), and the strategy cascade uses thresholds of yours"
 )
+_REPEATS = (
+    "the performance model {name!r} does not say how many wrong answers a problem has, so votes count them as never "
+    "given twice, beside the lure: fit it again (tts fit) with more samples of each problem"
+)
 
 
 def choose_plan(
@@ -82,12 +86,14 @@ def _with_model(
     others: Mapping[str, str],
 ) -> tuple[Auto, Selection | None, tuple[str, ...]]:
     """Return `auto` with a performance model, if there is one, the selection, and notes on both."""
+    if auto.division == "blend_asc":
+        return auto, selection, ()
     if auto.model is None:
         name = shipped.fitting(model, task, verifiers, others)
         if name is None:
             note = (
-                "auto has no performance model: votes decide, under a broad population of problems, and draws plain "
-                "samples"
+                "auto has no performance model: votes decide, under a broad population of problems whose wrong answers "
+                "never repeat beside one, and draws plain samples"
             )
             return auto, selection, (note,)
         auto = dataclasses.replace(auto, model=name)
@@ -96,4 +102,5 @@ def _with_model(
     if misfit:
         return auto, selection, (f"the performance model {auto.model!r} is of something else: {misfit}",)
     first_text = next(iter(known.curves))
-    return auto, selection or parse(first_text).selection, ()
+    notes = (_REPEATS.format(name=auto.model),) if known.population.others is None and not verifiers else ()
+    return auto, selection or parse(first_text).selection, notes

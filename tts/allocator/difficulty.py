@@ -3,10 +3,11 @@
 The likelihoods are those of samples, scores and votes.
 
 Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a
-    lure (the chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So
-    every posterior is a row of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is
-    a row of weights too: given, or fitted to many problems at once (a hierarchical model, by expectation and
-    maximisation).
+    lure (the chance that it is the most tempting wrong answer). The other wrong answers are equally likely. Their
+    number is one for all problems, and is learnt from samples with verdicts (`tts.allocator.repeats`). Where it is
+    unknown, they never repeat. So every posterior is a row of weights over kinds, made by Bayes's rule without sampling
+    or iteration. The prior is a row of weights too: given, or fitted to many problems at once (a hierarchical model, by
+    expectation and maximisation).
 Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15
 (Liu et al.
     2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to
@@ -17,13 +18,17 @@ Shapes: P problems, Z kinds, S observations.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tts.allocator import repeats
+from tts.checks import check_int
 from tts.errors import ConfigError, quote
 
 Floats = NDArray[np.float64]
@@ -50,17 +55,23 @@ class Population:
         lure: [Z], chance that it is the most tempting wrong answer; rate + lure is at most 1.
         weight: [Z], share of problems, summing to 1.
         problems: Number of problems that it was fitted to; 0: it was given.
+        others: Number of wrong answers that a problem has beside the lure, all equally likely; 0: infinitely many, so
+            that none is given twice. None: unknown, and counted as 0. Then more votes look better than they are where
+            wrong answers repeat.
 
     Raises:
-        ConfigError: shapes differ, a chance is outside its range, or weights are negative or do not sum to 1.
+        ConfigError: shapes differ, a chance is outside its range, weights are negative or do not sum to 1, or others is
+            below 0.
     """
 
     rate: Floats
     lure: Floats
     weight: Floats
     problems: int = 0
+    others: int | None = None
 
     def __post_init__(self) -> None:
+        check_int("others", self.others, 0)
         shapes = {self.rate.shape, self.lure.shape, self.weight.shape}
         if len(shapes) != 1 or self.rate.ndim != 1 or not self.rate.size:
             raise ConfigError(
@@ -146,11 +157,11 @@ class Population:
         own_odds = np.where(right_leads, density(self.rate), density(self.rate) * _LURED_ODDS)
         twin_odds = np.where(right_leads, density(self.lure) * _LURED_ODDS, density(self.lure))
         own_weight = self.weight * own_odds / (own_odds + twin_odds)
-        return Population(
+        return dataclasses.replace(
+            self,
             rate=np.concatenate([self.rate, self.lure]),
             lure=np.concatenate([self.lure, self.rate]),
             weight=np.concatenate([own_weight, self.weight - own_weight]),
-            problems=self.problems,
         )
 
     # Likelihoods ------------------------------------------------------------------------------------------------------
@@ -179,7 +190,7 @@ class Population:
             leader: Numbers of samples with the most frequent answer, [S].
             second: Numbers of samples with the second most frequent answer, [S].
             samples: Numbers of all samples, [S]. Samples without an answer, or in smaller classes, count as scattered:
-                each stands alone.
+                each stands alone. Where `others` is above 0, smaller classes may be any.
 
         Raises:
             ConfigError: counts are negative or inconsistent.
@@ -187,6 +198,10 @@ class Population:
         from scipy import special
 
         a, b, n = _votes(leader, second, samples)
+        if self.others:
+            states = zip(a.tolist(), b.tolist(), n.tolist(), strict=True)
+            rows = [_log_pattern(self, *state) for state in states]
+            return np.stack(rows) if rows else np.zeros((0, len(self.rate)))
         num_lone = n - a  # samples outside the leading class, if each of them stands alone
 
         def log_chance(right: Whole, lure: Whole, ways: ArrayLike = 1.0) -> Floats:
@@ -267,7 +282,7 @@ class Population:
             weight = new_weight
             if change < _CONVERGED:
                 break
-        return Population(rate=self.rate, lure=self.lure, weight=weight, problems=self.problems + int(total))
+        return dataclasses.replace(self, weight=weight, problems=self.problems + int(total))
 
 
 def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> float:
@@ -313,6 +328,18 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
         return float(special.betainc(num_outside, len(n) - num_outside + 1, 1.0 - expected[usual]))
     statistic = sum((num_observed - num_expected) ** 2 / num_expected for num_expected, num_observed in groups)
     return float(special.chdtrc(len(groups) - 1, statistic))
+
+
+@lru_cache(maxsize=1 << 12)
+def _log_pattern(population: Population, leader: int, second: int, samples: int) -> Floats:
+    """Return the mean log-chance [Z] of a pattern of samples with these votes, where wrong answers repeat."""
+    if not samples:
+        return np.zeros(len(population.rate))
+    second = second if second > 1 else 0
+    ways = _patterns(leader, second, samples - leader - second) if leader > 1 else 1.0
+    chance = repeats.state_chance(population.rate, population.lure, population.others or 0, leader, second, samples)
+    with np.errstate(divide="ignore"):
+        return np.log(chance) - math.log(ways)
 
 
 def _patterns(first: int, other: int, rest: int) -> float:

@@ -255,6 +255,7 @@ class PerformanceModel:
             "rates": _short(RATES),
             "share": [_short(row) for row in weights],
             "problems": self.population.problems,
+            "others": self.population.others,
         }
         data["curves"] = {text: curve.to_data() for text, curve in self.curves.items()}
         if self.piloted is not None:

@@ -7,6 +7,7 @@ Shapes: G success rates, L lures, B sizes, D width of hidden states.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
 
@@ -44,6 +45,7 @@ class _Population(_Part):
     rates: Annotated[list[_Share], _BY_RATE]
     share: Annotated[list[Annotated[list[_Least0], _BY_LURE]], _BY_RATE]
     problems: Annotated[int, Field(ge=0, lt=_LARGE)]
+    others: Annotated[int, Field(ge=0, lt=_LARGE)] | None = None
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -198,9 +200,9 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         raise ConfigError(f"{model_text}: {cause}", hint="; ".join(hints)) from None
     fields = {name: value for name, value in data if name != "format"}
     grid, share = Population.from_rates(np.ones(len(RATES))), np.array(data.population.share)
-    fields["population"] = Population(
-        rate=grid.rate, lure=grid.lure, weight=share.ravel() / share.sum(), problems=data.population.problems
-    )
+    problems, others = data.population.problems, data.population.others
+    weight = share.ravel() / share.sum()
+    fields["population"] = dataclasses.replace(grid, weight=weight, problems=problems, others=others)
     fields["curves"] = {
         name: (
             np.array(curve.sizes),

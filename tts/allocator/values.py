@@ -141,7 +141,7 @@ class Worth:
     cost: Floats
 
 
-def _plain_worth(rate: Floats) -> Worth:
+def plain_worth(rate: Floats) -> Worth:
     """Return the worth of plain samples, each granted alone, from their rates [P]."""
     ones = np.ones(len(rate), np.int64)
     return Worth(rate=rate, block=ones, plan=ones * 0, cost=np.ones(len(rate)))
@@ -197,7 +197,7 @@ class Checked:
             rate = self._rates(failures, None)[place]
         else:
             rate = self._rates(state.samples, state.evidence)
-        return _plain_worth(np.where(state.solved, 0.0, rate))
+        return plain_worth(np.where(state.solved, 0.0, rate))
 
     def _rates(self, failures: Whole, evidence: Floats | None) -> Floats:
         known = self.population.verdict_likelihood(np.zeros_like(failures), failures)
@@ -250,7 +250,7 @@ class Voted:
         """Return the index of each problem's votes."""
         del price
         _chance, index = self._look(state)
-        return _plain_worth(np.where(state.solved, 0.0, index))
+        return plain_worth(np.where(state.solved, 0.0, index))
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the leading answer is right."""
@@ -293,7 +293,7 @@ class Voted:
 def _tilt(population: Population, strength: float) -> Population:
     """Return a population with its weight moved to high success rates, or to low ones (strength below 0)."""
     weight = population.weight * np.exp(strength * (population.rate - 0.5))
-    return Population(population.rate, population.lure, weight / weight.sum(), population.problems)
+    return dataclasses.replace(population, weight=weight / weight.sum())
 
 
 def evidence_of(state: ProblemStates) -> Whole:

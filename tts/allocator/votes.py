@@ -1,6 +1,7 @@
 """The value of further votes where there is no verifier.
 
-Values and indices are exact, for every state that votes can be in.
+Values and indices are exact, for every state that votes can be in. Where wrong answers repeat, chances are exact and
+indices nearly so (`tts.allocator.repeats`).
 
 Idea: without a verifier the answer is that of most votes, and whether it is right is known only through the population:
     votes that agree are more likely right. All that matters of the votes so far is their state: how many gave the
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.allocator import repeats
 from tts.allocator.difficulty import Floats, Population, Whole
 from tts.errors import ConfigError
 
@@ -59,7 +61,13 @@ class Votes:
         """
         if not 1 <= most <= 256:
             raise ConfigError(f"most is {most}, but must be from 1 to 256 samples of a problem")
-        state_chance, right_chance = _marginals(population, most)
+        expected_next = _next
+        if population.others and most > 1:  # one sample repeats nothing
+            kinds = population.rate, population.lure, population.weight
+            state_chance, right_chance = repeats.marginals(*kinds, population.others, most)
+            expected_next = repeats.expected_next
+        else:
+            state_chance, right_chance = _marginals(population, most)
         with np.errstate(invalid="ignore", divide="ignore"):
             chance = np.where(state_chance > 0, right_chance / state_chance, np.nan)
         index = np.zeros(state_chance.shape, np.float32)
@@ -67,7 +75,7 @@ class Votes:
         value = np.repeat(np.nan_to_num(chance[most])[..., None], len(PRICES), axis=-1)
         for n in range(most - 1, -1, -1):
             num_leading, num_second = n + 1, n // 2 + 1  # votes that a state of n samples can have, with 0
-            value_of_going_on = _next(state_chance, value, n) - PRICES
+            value_of_going_on = expected_next(state_chance, value, n) - PRICES
             if n:
                 value_of_stopping = np.nan_to_num(chance[n, :num_leading, :num_second])[..., None]
                 value = np.maximum(value_of_going_on, value_of_stopping)

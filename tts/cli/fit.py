@@ -59,13 +59,14 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     from tts.experiments.output.words import list_facts
 
     mean_rate = model.population.weight @ model.population.rate
-    facts = {"model": model.model, "task": model.task}
+    facts, others = {"model": model.model, "task": model.task}, model.population.others
     if model.models:
         role_models = ", ".join(f"{role}={name}" for role, name in model.models.items())
         facts["beside it"] = f"{role_models}, by {model.unit}"
     facts |= {
         "verifiers": ", ".join(f"{role}={text}" for role, text in model.verifiers.items()) or "none",
         "problems": f"{model.problems:,}, one sample right {mean_rate:.1%} of the time",
+        "wrong answers": f"{ {None: 'an unknown number', 0: 'endless'}.get(others, others) } beside the most tempting",
         "sample": f"{model.tokens:.1f} tokens",
         "first sample": "as the others" if model.first is None else f"at temperature {model.first:g}, which is better",
         "held out": f"a {PARTS}th of the problems at a time, predicted from {PILOTS} samples each",

@@ -25,8 +25,9 @@ from scipy import special
 
 from tts import tasks
 from tts._common.scopes import file_scope
+from tts.allocator import repeats
 from tts.allocator.auto import Auto
-from tts.allocator.difficulty import RATES, Floats, Population, Whole
+from tts.allocator.difficulty import LURES, RATES, Floats, Population, Whole
 from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, costs_by_rate, smooth
 from tts.allocator.performance_file import UNITS, draws_plain, other_models
 from tts.errors import ConfigError, quote
@@ -106,6 +107,7 @@ class PerformanceData:
             highest cost of any problem. Strategies whose budgets are in another unit than the costs are left out.
         spent: The costs of each searching strategy by problem [P, B], in mean plain samples; NaN: not measured.
         plain: [P], the cost of a plain sample of each problem, in mean plain samples.
+        others: The estimated number of other wrong answers of a problem; None: unknown. See `Population`.
     """
 
     cell: Cell
@@ -119,6 +121,7 @@ class PerformanceData:
     limits: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
     spent: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
     plain: Floats = field(default_factory=lambda: np.ones(0))
+    others: int | None = None
 
     @classmethod
     def of(cls, results: Iterable[Result], *, seed: int = 0, unit: str = "usd") -> PerformanceData:
@@ -169,10 +172,12 @@ class PerformanceData:
         searched = _others(finished, list(by_problem), plain_cost, unit)
         finish_order = _replay_finish_order(pool_list, best, seed)
         plain_shares = {text: (sampling.sizes, sampling.right) for text, sampling in sampled.items()}
+        others = repeats.estimate([_wrong_votes(pool) for pool in pool_list], LURES)
         leader, second, num_samples = np.array([_votes(pool) for pool in started_pools]).T
         return cls(
             cell=pool_list[0].cell,
-            known=np.stack([_log_likelihood(pool) for pool in pool_list]),
+            known=np.stack([_log_likelihood(pool, others or 0) for pool in pool_list]),
+            others=others,
             votes=(leader, second, num_samples),
             first=temperature,
             tokens=tokens,
@@ -233,7 +238,7 @@ class PerformanceData:
             rows: The indices of the problems.
             rng: The generator of the resampled problems, for errors.
         """
-        population = Population.beta().fit(self.known[rows])
+        population = dataclasses.replace(Population.beta(), others=self.others).fit(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))  # [rows, G]
         curves: dict[str, PerformanceCurve] = {}
         for text, (sizes, right) in self.shares.items():
@@ -343,29 +348,32 @@ def _votes(pool: ProblemPool) -> tuple[int, int, int]:
     return leader, second, len(first_samples)
 
 
-def _log_likelihood(pool: ProblemPool) -> Floats:
+def _wrong_votes(pool: ProblemPool) -> list[int]:
+    """Return the votes of each wrong answer of a pool."""
+    votes = Counter(s.answer_class for s in pool.drawn if s.right is not True and s.answer_class is not None)
+    return list(votes.values())
+
+
+def _log_likelihood(pool: ProblemPool, others: int) -> Floats:
     """Return the log-likelihood [Z] of a pool's samples.
 
-    The likelihood is of the number of right samples, and of the votes of the lure (the most frequent wrong answer).
-    If no wrong answer has two votes, at most one wrong sample is a vote for the lure.
+    The likelihood is of the number of right samples, and of the votes of each wrong answer. A sample without an answer
+    is one of the other wrong ones. Where these never repeat, the lure is the most frequent wrong answer, and all
+    further wrong samples differ.
+
+    Args:
+        pool: The pool.
+        others: The number of other wrong answers; 0: infinitely many.
     """
-    kinds = Population.beta()
+    kinds, votes = Population.beta(), _wrong_votes(pool)
     num_right = sum(sample.right is True for sample in pool.drawn)
     num_wrong = len(pool.drawn) - num_right
-    wrong_samples = [sample for sample in pool.drawn if sample.right is not True]
-    wrong_votes = Counter(sample.answer_class for sample in wrong_samples if sample.answer_class is not None)
-    lure_votes = max(wrong_votes.values(), default=0)
-    log_right = special.xlogy(num_right, kinds.rate)
-    if lure_votes > 1:
-        log_lure = special.xlogy(lure_votes, kinds.lure)
-        return log_right + log_lure + special.xlogy(num_wrong - lure_votes, kinds.scattered)
-    log_all_scattered = special.xlogy(num_wrong, kinds.scattered)
-    if not num_wrong:
-        return log_right + log_all_scattered
-    # any of the wrong samples may be the one vote for the lure
-    log_lure = math.log(num_wrong) + special.xlogy(1, kinds.lure)
-    log_one_lure = log_lure + special.xlogy(num_wrong - 1, kinds.scattered)
-    return log_right + np.logaddexp(log_all_scattered, log_one_lure)
+    if not others:
+        most = max(votes, default=0)
+        votes = [n for n in (most, *[1] * (num_wrong - most)) if n]
+    log_silent = special.xlogy(num_wrong - sum(votes), kinds.scattered)
+    log_wrong = repeats.wrong_likelihood(kinds.lure, kinds.scattered, others, votes)
+    return special.xlogy(num_right, kinds.rate) + log_silent + log_wrong
 
 
 def _mean_sample_tokens(pools: Sequence[ProblemPool]) -> Floats:
