@@ -56,8 +56,7 @@ class Blended:
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the blended error; 0 for a solved problem."""
         del price
-        spent = float((state.samples * state.cost).sum())
-        share = spent / (spent + state.left)
+        share = 1.0 - state.left / (state.left + float((state.samples * state.cost).sum()))  # of the total, spent
         error = (1 - share) * posterior_error(state.leader, state.second)
         error += share * martingale_error(state.leader, state.second)
         return plain_worth(np.where(state.solved, 0.0, error))

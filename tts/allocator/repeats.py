@@ -170,9 +170,7 @@ def estimate(wrong_votes: Sequence[Sequence[int]], lures: Floats) -> int | None:
         wrong_votes: The votes of each wrong answer, by problem.
         lures: The possible shares of the lure among wrong samples.
     """
-    known = [votes for votes in wrong_votes if sum(votes) > 1]
-    if not known:
-        return None
+    known = [votes for votes in wrong_votes if sum(votes) > 1] or [[1]]  # one vote tells nothing
     likelihood: list[float] = []
     for others in (*_NUMBERS, 0):
         log_chance = np.stack([wrong_likelihood(lures, 1 - lures, others, votes) for votes in known])
@@ -309,5 +307,4 @@ def expected_next(state_chances: Floats, value: Floats, n: int) -> Floats:
     mass = leader_gains[..., None] * value[1 : n + 2, :width] + passes[..., None] * value[:num_leading, above]
     mass += stays[..., None] * value[:num_leading, :width]
     total = (leader_gains + passes + stays)[..., None]
-    found = np.divide(mass, total, out=np.zeros_like(mass), where=total > 0)
-    return found[:, :num_second]
+    return np.divide(mass, total, out=np.zeros_like(mass), where=total > 0)[:, :num_second]

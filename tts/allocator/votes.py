@@ -17,6 +17,7 @@ Shapes: Z kinds, N greatest number of samples, K prices.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,13 +62,11 @@ class Votes:
         """
         if not 1 <= most <= 256:
             raise ConfigError(f"most is {most}, but must be from 1 to 256 samples of a problem")
-        expected_next = _next
         if population.others and most > 1:  # one sample repeats nothing
-            kinds = population.rate, population.lure, population.weight
+            expected_next, kinds = repeats.expected_next, (population.rate, population.lure, population.weight)
             state_chance, right_chance = repeats.marginals(*kinds, population.others, most)
-            expected_next = repeats.expected_next
         else:
-            state_chance, right_chance = _marginals(population, most)
+            expected_next, (state_chance, right_chance) = _next, _marginals(population, most)
         with np.errstate(invalid="ignore", divide="ignore"):
             chance = np.where(state_chance > 0, right_chance / state_chance, np.nan)
         index = np.zeros(state_chance.shape, np.float32)
@@ -83,6 +82,10 @@ class Votes:
                 value_of_stopping = np.zeros((1, 1, 1))
                 value = value_of_going_on  # the first sample is always drawn
             index[n, :num_leading, :num_second] = _crossing(value_of_going_on - value_of_stopping)
+        if population.others:  # states of more answers than there are: as if wrong answers never repeated
+            never = cls.of(dataclasses.replace(population, others=0), most)
+            chance = np.where(np.isnan(chance), never.chance, chance)
+            index = np.where(state_chance > 0, index, never.index)
         return cls(most=most, chance=chance, index=index, worth=value[0, 0])
 
     def price(self, samples: float) -> float:
