@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("research.allocation.pair", reason="research is no part of the wheel")
 
-from research.allocation import countdown, lured
+from research.allocation import countdown, lured, repeated
 from research.allocation.pair import divisions
 from research.allocation.pair.measuring import interpolate_shares
 from tests.experiments.pools import written
@@ -90,6 +90,28 @@ def test_a_page_says_when_votes_cannot_be_trusted():
     text = "\n".join(lured.page([line], "python -m x", 200, 40))
     assert "**does not hold** (the least gain is -0.0200)" in text
     assert "**holds**" in "\n".join(lured.page([line._replace(gain=-0.004)], "python -m x", 200, 40))
+
+
+def test_a_known_number_of_wrong_answers_gains_where_they_repeat():
+    law = "half .9, half .15"
+    line = repeated.compare(law, lured.laws()[law], 10, 8, 150, 3)
+    uniform, _auto, fitted, known, _blend = line.accuracies.mean(axis=0)
+    assert known > max(uniform, fitted) + 0.01
+    text = "\n".join(repeated.section([line, line._replace(estimates=[None, 12, 0])], "python -m x", 150, 8, 3))
+    assert text.startswith(lured.REPEATS)
+    assert f"| {law} | 10 | unknown to endless | {uniform:.3f} |" in text
+
+
+def test_sections_of_a_page_are_written_apart(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Old\n\n{lured.REPEATS}\n\nkept\n")
+    line = lured.Line("Beta(.3, 2)", 0.6, 8, 0.15, 0.16, 0.01, 0.001, 0.3, 0.4)
+    monkeypatch.setattr(lured, "compare", lambda *asked: line)
+    monkeypatch.setattr("sys.argv", ["lured", "--totals", "8", "--out", str(page)])
+    lured.main()
+    text = page.read_text()
+    assert "# Old" not in text
+    assert text.endswith(f"| 0.400 |\n\n{lured.REPEATS}\n\nkept\n")
 
 
 def test_choices_among_methods_are_told_apart():
