@@ -146,9 +146,10 @@ def page(lines: list[Line], command: str, problems: int, seeds: int) -> Iterator
         "- One sample can then be better than a vote: compare `single` with `best_of_n | majority` on problems with "
         "known answers.",
         "",
-        f"The column *lure* is the share of wrong samples that give the same wrong answer. {problems} problems "
-        f"share a total of samples. Each row is the mean over {seeds} simulated worlds, in which all policies "
-        f"see the same draws. The standard error of a gain over worlds is at most {largest:.4f}.",
+        "The column *lure* is the share of wrong samples that give the same wrong answer. All other wrong answers "
+        f"differ; the next section has such that repeat. {problems} problems share a total of samples. Each row is the "
+        f"mean over {seeds} simulated worlds, in which all policies see the same draws. The standard error of a gain "
+        f"over worlds is at most {largest:.4f}.",
         "",
         f"- Votes alone are never below uniform by more than {ALLOWED}: **{kept}** (the least gain is {worst:+.4f}).",
         "- With a checker: `auto` learns the success rates, and the adaptive oracle knows them.",
