@@ -53,6 +53,8 @@ class Votes:
     def of(cls, population: Population, most: int) -> Votes:
         """Return the values under a population; O(N^3 (Z + K)) operations, a second for N = 128.
 
+        Where wrong answers repeat, it takes two.
+
         Args:
             population: The population, with Z kinds of problems.
             most: N, the greatest number of samples of a problem; each problem gets at least one.
