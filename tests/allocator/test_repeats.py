@@ -20,10 +20,12 @@ from research.allocation.world import draw_answers
 from tests.allocator.test_difficulty import KINDS
 from tests.allocator.test_performance import COVERAGE, model
 from tts.allocator import repeats
+from tts.allocator.default import choose_plan
 from tts.allocator.difficulty import LURES, Population, shift
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.votes import PRICES, Votes
 from tts.errors import ConfigError
+from tts.search.plan import parse
 
 ORACLES = Path(os.environ.get("TTS_DATA_DIR", "none")) / "oracles"
 MOST = 5
@@ -188,6 +190,18 @@ def test_an_unknown_number_stays_unknown():
     assert PerformanceModel.from_json(unknown.to_json()).population.others is None
     known = dataclasses.replace(unknown, population=dataclasses.replace(unknown.population, others=12))
     assert PerformanceModel.from_json(known.to_json()).population.others == 12
+
+
+@pytest.mark.parametrize(("others", "is_noted"), [(None, True), (0, False), (12, False)])
+def test_a_plan_notes_that_the_number_is_unknown(others, is_noted, tmp_path):
+    fitted = dataclasses.replace(model(**{"best_of_n | majority": COVERAGE}), model="m", task="math", verifiers={})
+    fitted = dataclasses.replace(fitted, population=dataclasses.replace(fitted.population, others=others))
+    fitted.save(tmp_path / "model.json")
+    plan = parse(f"auto(model='{tmp_path / 'model.json'}')")
+    _, notes = choose_plan(plan, "m", "math", {}, {}, ())
+    assert any("how many wrong answers" in note for note in notes) == is_noted
+    _, notes = choose_plan(parse("auto"), "m", "math", {}, {}, ())
+    assert "never repeat" in notes[0]
 
 
 @pytest.mark.slow
