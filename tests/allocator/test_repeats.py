@@ -156,6 +156,13 @@ def test_a_state_of_more_answers_than_there_are_counts_as_if_none_repeated():
         assert found.max() > 0
 
 
+def test_votes_of_many_samples_are_read_in_proportion():
+    population = dataclasses.replace(KINDS, others=4)
+    few, many = (population.vote_likelihood([60 * n, n], [30 * n, n], [128 * n, 128 * n]) for n in (1, 20))
+    assert population.posterior(many)[0] == pytest.approx(population.posterior(few)[0])
+    assert np.isfinite(many).any(axis=1).tolist() == [True, False]  # 128 samples have more than 6 answers each once
+
+
 def test_the_population_keeps_its_number_of_wrong_answers():
     population = dataclasses.replace(Population.beta(), others=10)
     assert population.with_twins().others == 10

@@ -44,6 +44,7 @@ _LURED_ODDS = 1.5  # by which a kind whose wrong answer leads counts more than t
 _LEAST_RATE = 0.004  # where that density is read at the nearest, for it is infinite at 0 and 1
 _ROUNDS = 200
 _CONVERGED = 1e-7
+_MOST_SAMPLES = 128  # of a problem, whose votes are told apart where wrong answers repeat
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +201,7 @@ class Population:
         a, b, n = _votes(leader, second, samples)
         if self.others:
             states = zip(a.tolist(), b.tolist(), n.tolist(), strict=True)
-            rows = [_log_pattern(self, *state) for state in states]
-            return np.stack(rows) if rows else np.zeros((0, len(self.rate)))
+            return np.array([_log_pattern(self, *state) for state in states]).reshape(-1, len(self.rate))
         num_lone = n - a  # samples outside the leading class, if each of them stands alone
 
         def log_chance(right: Whole, lure: Whole, ways: ArrayLike = 1.0) -> Floats:
@@ -332,11 +332,16 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
 
 @lru_cache(maxsize=1 << 12)
 def _log_pattern(population: Population, leader: int, second: int, samples: int) -> Floats:
-    """Return the mean log-chance [Z] of a pattern of samples with these votes, where wrong answers repeat."""
+    """Return the mean log-chance [Z] of a pattern of samples with these votes, where wrong answers repeat.
+
+    More than 128 samples are shrunk to 128, for the cost grows with the square of votes. This is our choice.
+    """
     if not samples:
         return np.zeros(len(population.rate))
-    second = second if second > 1 else 0
-    ways = _patterns(leader, second, samples - leader - second) if leader > 1 else 1.0
+    shrinkage = max(1.0, samples / _MOST_SAMPLES)
+    leader, second, samples = max(1, int(leader / shrinkage)), int(second / shrinkage), round(samples / shrinkage)
+    paired = second if second > 1 else 0
+    ways = _patterns(leader, paired, samples - leader - paired) if leader > 1 else 1.0
     chance = repeats.state_chance(population.rate, population.lure, population.others or 0, leader, second, samples)
     with np.errstate(divide="ignore"):
         return np.log(chance) - math.log(ways)

@@ -245,8 +245,7 @@ def marginals(rate: Floats, lure: Floats, weight: Floats, others: int, most: int
     state_chances *= np.exp(-scale)[:, None, None]  # given n samples, in place of Poisson numbers
     right_chances *= np.exp(-scale)[:, None, None]
     state_chances[state_chances < _LEAST_CHANCE] = 0.0
-    state_chances[0] = 0.0
-    state_chances[0, 0, 0] = 1.0
+    state_chances[0] = votes[:, None] + np.arange(half + 1) == 0
     return state_chances, np.clip(right_chances, 0.0, state_chances)
 
 
