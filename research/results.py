@@ -24,7 +24,7 @@ from tts.experiments.study.record import RESULT_VERSION
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/results"
 _STORE, _FILE = "{store}", "{page}"
-# each page and the arguments of its command, the most read first; {store} is a file that the command goes on from
+# each page and the arguments of its commands, the most read first; {store} is a file that a command goes on from
 COMMANDS: dict[str, str] = {
     "claims.md": "research.claims --problems 300 --seeds 3 --store {store}",
     "claims_auto.md": "research.claims --auto --problems 300 --seeds 3 --store {store}",
@@ -33,7 +33,8 @@ COMMANDS: dict[str, str] = {
     "allocator.md": "research.allocation.pair --store {store}",
     "allocator_countdown.md": "research.allocation.countdown --problems 300 --choose 100 --seeds 1 --budgets 124 248 "
     "500 1000 --store {store} --out {page}",
-    "allocator_votes.md": "research.allocation.lured --seeds 280 --problems 200 --totals 2 8 --out {page}",
+    "allocator_votes.md": "research.allocation.lured --seeds 280 --problems 200 --totals 2 8 --out {page} && "
+    "research.allocation.repeated --seeds 20 --problems 200 --total 8 --out {page}",
     "recorded.md": "research.recorded --draws 200 --every 4",
     "risk.md": "research.recorded.risk --times 1000 --problems 300",
     "signal.md": "research.recorded.signal --times 200 --prompts 200 --samples 40",
@@ -57,10 +58,12 @@ COMMANDS: dict[str, str] = {
 
 
 def version_of(page: Path) -> int | None:
-    """Return the result version in a page's stamp; None: it states none, or there is no page."""
+    """Return the oldest result version in a page's stamps; None: a stamp states none, or there is no page."""
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    found = re.search(r"Made by .*\(result version (\d+)", text)
-    return int(found[1]) if found else None
+    stamps = re.findall(r"^Made by .*", text, re.MULTILINE)
+    versions = [re.search(r"\(result version (\d+)", stamp) for stamp in stamps]
+    known = [int(version[1]) for version in versions if version]
+    return min(known) if known and len(known) == len(stamps) else None
 
 
 def older_pages(folder: Path = PAGES) -> Iterator[str]:
@@ -83,11 +86,11 @@ def make(name: str, folder: Path) -> None:
         SystemExit: The command failed.
     """
     page, store = PAGES / name, folder / f"{Path(name).stem}.sqlite"
-    arguments = shlex.split(COMMANDS[name].replace(_STORE, str(store)).replace(_FILE, str(page)))
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name}: its command ended with status {done.returncode}; call again to go on")
+    for command in COMMANDS[name].replace(_STORE, str(store)).replace(_FILE, str(page)).split(" && "):
+        done = subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=ROOT, check=False)
+        if done.returncode:
+            raise SystemExit(f"{name}: its command ended with status {done.returncode}; call again to go on")
     minutes = (time.monotonic() - began) / 60
     text = page.read_text(encoding="utf-8")
     page.write_text(re.sub(r" \(result version", f" in {minutes:.0f} min (result version", text, count=1), "utf-8")
