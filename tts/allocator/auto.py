@@ -41,7 +41,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import PLAIN, answers_alone, draws_plain
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
-from tts.checks import Amount, Count, Text, check_parameters, number_above
+from tts.checks import Amount, Count, Text, check_parameters, choice, number_above
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.needs import Needs, needs_of
@@ -128,7 +128,7 @@ class Auto(Strategy):
     expected: Annotated[float, number_above(0, 1)] | None = None
     certainty: Annotated[float, number_above(0)] | None = None
     mean: Annotated[float, number_above(0)] | None = None
-    division: Literal["worth", "blend_asc"] = "worth"
+    division: Annotated[str, choice("worth", "blend_asc")] = "worth"
 
     def __post_init__(self) -> None:
         check_parameters(self)

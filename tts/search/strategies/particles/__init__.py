@@ -1,6 +1,7 @@
-"""Particles that a verifier of steps weights.
+"""Particles that a verifier of steps, or the model itself, weights.
 
 Families of `tts.search.families`:
 
+- samples of a sharpened law
 - particles
 """

@@ -5,5 +5,4 @@ Families of `tts.search.families`:
 - samples beside each other
 - samples that end early
 - solutions that the model verifies
-- samples of a sharpened law
 """
