@@ -116,6 +116,10 @@ bench-servers: $(VENV)/.bench $(VENV)/.dev $(VENV)-vllm/.made
 	$(BIN)/python -m benchmarks.servers flight
 	$(BIN)/python -m benchmarks.servers faults
 
+# pages of results at the current version, or those that PAGES names; a stopped call goes on where it ended
+results: $(VENV)/.dev
+	$(BIN)/python -m research.results $(PAGES)
+
 # what a GPU is asked on its first day, then the rest; nothing is installed: where there is no environment here, by a Python that has torch
 gpu: python = $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:

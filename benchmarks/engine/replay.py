@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tts.backends.base import Finish, Row, RowSet, SampleRequest, Sampling, StopCondition
+from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import LabelReadout, StepTemplate
 from tts.backends.engine.loading import EngineOptions, make_runner
@@ -20,7 +20,8 @@ from tts.backends.engine.stats import StepReport
 from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.views import View, ViewReadings
 from tts.backends.engine.weights import Checkpoint, read_checkpoint
-from tts.backends.engine.work import DecodeSequence, PrefillJob, RowEnd, SampleJob
+from tts.backends.engine.work import Draws, PrefillJob, RowEnd, SampleJob
+from tts.backends.kernels.draw import HostDraws
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.text.row_state import PathText
 from tts.models import registry
@@ -37,10 +38,11 @@ class Forced(Runner):
 
     tokens: dict[int, list[list[int]]]
 
-    def _append(self, line: DecodeSequence, token: int, *drawn: Any) -> Finish | None:
-        del token
-        ids = self.tokens[id(line.job)][line.state.index]
-        return super()._append(line, ids[len(line.state.ids)], *drawn)
+    def _take_draws(self, draws: Draws, drawn: HostDraws | None) -> None:
+        if drawn is not None:
+            ids = [self.tokens[id(line.job)][line.state.index][len(line.state.ids)] for line in draws.sequences]
+            drawn = drawn._replace(tokens=np.where(drawn.tokens < 0, -1, np.array(ids, np.int64)))
+        super()._take_draws(draws, drawn)
 
 
 @dataclasses.dataclass(eq=False)

@@ -213,7 +213,7 @@ def test_the_pocket_command_prints_every_part(
     found = json.loads(printed("benchmarks.engine.pocket", *small, monkeypatch=monkeypatch, capsys=capsys))
     shares = [found[part]["median"] for part in pocket.PARTS]
     assert all(0 <= share <= 1 for share in shares)
-    assert 0.5 < math.fsum(shares) <= 1.01
+    assert 0 < math.fsum(shares) <= 1.01
     assert found["tokens_per_second"]["median"] > 0
 
 

@@ -34,6 +34,7 @@ OPEN_TEXTS = frozenset(
         "cost",
         "credit",
         "cue",
+        "division",
         "draft",
         "duplicates",
         "edge_cost",
