@@ -165,7 +165,9 @@ class Hand:
             self.runner.step()
         raise AssertionError(f"still busy after {limit} steps: {described(self.runner)}")
 
-    def _read(self, asked: Asked, node: KVNode, upto: int, wanted: int, tokens: Sequence[Sequence[int]] = ()) -> Asked:
+    def _read(
+        self, asked: Asked, node: KVNode, upto: int, wanted: int, tokens: Sequence[Sequence[int]] | None = None
+    ) -> Asked:
         self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, asked.read, tokens))
         return asked
 

@@ -29,6 +29,7 @@ from tts.backends.engine.device.graphs import FixedRoom
 from tts.backends.engine.linear import DeviceTiledLinear
 from tts.backends.engine.loading import EngineOptions, make_runner
 from tts.backends.engine.work import DecodeSequence, SampleJob
+from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 from tts.backends.kernels.attention_triton import is_interpreted
 from tts.backends.kernels.draw import DrawRequest, ReadRequest, draw_rows, read_rows
 from tts.backends.kernels.host import Team
@@ -38,6 +39,8 @@ SAMPLING = Sampling(temperature=1.1, top_k=40, top_p=0.95)
 CAPS = ((3, 4), (3, 1))  # tokens of each row behind either prompt: steps of three rows, three, and one
 LONG = ((6, 6), (6,))  # five steps of three rows
 PROMPTS = (3, 17)
+# of a strict decode step with one layer: three norms, and a draw in two kernels
+LAUNCHES = ["draw_rows", "merge", *["norm_rows"] * 3, "rope_and_write", "sum_blocks", "tree_partial"]
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +75,20 @@ def written(
         )
     hand.run()
     return [[told(one.ends[index]) for index in range(len(one.ends))] for one in asked]
+
+
+def record_launches(monkeypatch: pytest.MonkeyPatch, record: Callable[..., None]) -> None:
+    """Call `record` with each kernel that is launched, its arguments and its options."""
+
+    def launch_at(kernel: Any, *grid: int) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            record(kernel, arguments, **options)
+            return kernel[grid](*arguments, **options)
+
+        return call
+
+    for module in (attention_triton, draw_triton, norm_triton, rope_triton):
+        monkeypatch.setattr(module, "launch_at", launch_at)
 
 
 def score_beside_rows(hand: Hand, path: Path, number: int) -> None:
@@ -267,24 +284,18 @@ def test_each_kernel_runs_at_load_in_each_form_that_later_steps_need(
     rows: int, caps: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tts.backends.engine.compiling import compile_kernels
-    from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 
     seen: set[tuple[Any, ...]] = set()
 
-    def launch_at(kernel: Any, *grid: int) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
-            forms = [
-                (argument.dtype, name in draw_triton.ANYWHERE or argument.data_ptr() % 16 == 0)
-                for name, argument in zip(inspect.signature(kernel.fn).parameters, arguments, strict=False)
-                if isinstance(argument, torch.Tensor)
-            ]
-            seen.add((kernel.fn.__name__, *forms, *sorted(options.items())))
-            return kernel[grid](*arguments, **options)
+    def record(kernel: Any, arguments: Sequence[Any], **options: Any) -> None:
+        forms = [
+            (argument.dtype, name in draw_triton.ANYWHERE or argument.data_ptr() % 16 == 0)
+            for name, argument in zip(inspect.signature(kernel.fn).parameters, arguments, strict=False)
+            if isinstance(argument, torch.Tensor)
+        ]
+        seen.add((kernel.fn.__name__, *forms, *sorted(options.items())))
 
-        return call
-
-    for module in (attention_triton, draw_triton, norm_triton, rope_triton):
-        monkeypatch.setattr(module, "launch_at", launch_at)
+    record_launches(monkeypatch, record)
     for executor in ("triton", "triton_strict"):
         runner = runner_of(executor)
         compile_kernels(runner.decoder, FixedRoom.of(rows))
@@ -320,13 +331,15 @@ def test_a_kernel_that_cannot_run_is_one_line_with_its_cure(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
-def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back(
+def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back_and_each_kernel_once_a_layer(
     is_fixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tts.backends.engine import core
     from tts.backends.engine.device import memory, operations
 
     counts = {"up": 0, "down": 0}
+    launches: list[str] = []
+    record_launches(monkeypatch, lambda kernel, *_, **__: launches.append(kernel.fn.__name__))
     copy, download = memory.StepBuffer.copy, memory.download
 
     def counted_copy(self: Any, count: int) -> None:
@@ -346,14 +359,16 @@ def test_a_step_of_rows_has_one_copy_to_the_device_and_one_back(
     hand = Hand(runner)
     opened = [hand.open(ids_of(5 + number, number)) for number in range(3)]
     hand.run()
+    assert counts["down"] == 0, "nothing is read of a prompt that is opened"
     for number, one in enumerate(opened):  # rows of several laws and of several problems
         hand.write(one.path, [Row(9 * number, 0, 4)], sampling=SAMPLING if number else Sampling())
     for step in range(6):
         counts.update(up=0, down=0)
+        launches.clear()
         runner.step()
-        decodes = counts == {"up": 1, "down": 1}
+        decodes = counts == {"up": 1, "down": 1} and sorted(launches) == LAUNCHES
         begins = step < 2  # the prompts' last logits, which stay on the device, then the first tokens of all rows
-        assert decodes or begins or not runner.busy, (step, counts)
+        assert decodes or begins or not runner.busy, (step, counts, launches)
         assert counts["up"] <= 2
         assert counts["down"] <= 2
     hand.run()

@@ -289,7 +289,6 @@ class Runner:
             ids = [token for feed in ordered_feeds for token in feed.ids]
         hidden_indices, logit_indices = output_indices(ordered_feeds, every=bool(self.heads))
         draws, reads = _requests(ordered_feeds)
-        on_device = self.decoder.operations.on_device
         planned_at = time.perf_counter()
         with torch.inference_mode():
             output = self.decoder.forward(
@@ -298,7 +297,7 @@ class Runner:
                 hidden_indices,
                 logit_indices,
                 self.tree.pool,
-                numbers=(draws.request.pack(), reads.pack()) if on_device else (),
+                numbers=(draws.request.pack(), reads.pack()) if self.decoder.operations.on_device else (),
                 apart=only_single_tokens,
                 fixed=self.fixed if only_decodes else None,
             )
@@ -317,10 +316,9 @@ class Runner:
         # memory of a device may run out here, so before anything is handed out
         packed_draws, packed_reads = output.numbers or (None, None)
         drawn = self._draw(draws, output.logits, packed_draws)
-        read = self.decoder.operations.read(output.logits, reads, packed_reads) if len(reads.rows) else []
-        readings = iter(read)
+        readings = iter(self.decoder.operations.read(output.logits, reads, packed_reads) if len(reads.rows) else ())
         works = (feed.work for feed in feeds)
-        wants_states = bool(self.heads) or any(isinstance(work, PrefillJob) and not work.logits for work in works)
+        wants_states = bool(self.heads) or any(isinstance(work, PrefillJob) and work.states for work in works)
         hidden = download(output.hidden.float()) if wants_states else None
         logit_row = hidden_row = 0
         for feed in feeds:

@@ -206,7 +206,6 @@ class View:
         """
         readout = self._template.readout
 
-        tokens: list[tuple[int, ...]] | None
         if isinstance(readout, LikelihoodReadout):
             tokens = [(token,) for token in (*step.node.tokens[1:], step.last)]
         else:

@@ -68,6 +68,11 @@ class PrefillJob:
         """Whether logits are computed behind the wanted tokens."""
         return self.keeps or self.tokens is not None
 
+    @property
+    def states(self) -> bool:
+        """Whether hidden states are wanted of some token."""
+        return not self.logits and self.wanted < self.upto
+
     def take(self, found: Sequence[Any], until: int) -> None:
         """Take what was read of the wanted tokens before `until`; None for a token whose logits are not valid."""
         self.at = until
