@@ -8,7 +8,6 @@ import itertools
 import os
 import sys
 from collections import Counter
-from functools import cache
 from math import perm
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from research.allocation.repeated import fit
 from research.allocation.world import draw_answers
 from tests.allocator.test_difficulty import KINDS
 from tests.allocator.test_performance import COVERAGE, model
+from tests.allocator.test_votes import best_by
 from tts.allocator import repeats
 from tts.allocator.default import choose_plan
 from tts.allocator.difficulty import LURES, Population, shift
@@ -88,7 +88,6 @@ def best_at(population, most, price):
     """The greatest expected chance less price, of policies that see the votes of every answer."""
     scattered = population.scattered / population.others
 
-    @cache
     def ways(classes):
         """The chances of a history of classes, by which of them is right."""
         found = []
@@ -100,21 +99,7 @@ def best_at(population, most, price):
                 found.append((float(population.weight @ chance) * perm(population.others, len(rest)), right))
         return found
 
-    @cache
-    def value(classes):
-        total = sum(chance for chance, _ in ways(classes))
-        leader = classes.index(max(classes))
-        stop = sum(chance for chance, right in ways(classes) if right == leader) / total
-        if sum(classes) == most:
-            return stop
-        on = 0.0
-        for i in range(len(classes) + 1):
-            after = (*classes[:i], classes[i] + 1, *classes[i + 1 :]) if i < len(classes) else (*classes, 1)
-            if chance := sum(each for each, _ in ways(after)):
-                on += chance / total * value(after)
-        return max(stop, on - price)
-
-    return value((1,)) - price
+    return best_by(ways, most, price)
 
 
 @pytest.mark.parametrize("others", [1, 3, 6])

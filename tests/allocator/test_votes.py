@@ -21,6 +21,27 @@ def state(classes):
     return ordered[0], ordered[1] if len(ordered) > 1 and ordered[1] > 1 else 0, sum(ordered)
 
 
+def best_by(ways, most, price):
+    """The best expected chance less price; `ways` gives chances of a history of classes, and which class is right."""
+    ways_of = cache(lambda classes: list(ways(classes)))
+
+    @cache
+    def value(classes):
+        total = sum(chance for chance, _ in ways_of(classes))
+        leader = classes.index(max(classes))
+        stop = sum(chance for chance, right in ways_of(classes) if right == leader) / total
+        if sum(classes) == most:
+            return stop
+        on = 0.0
+        for i in range(len(classes) + 1):
+            after = (*classes[:i], classes[i] + 1, *classes[i + 1 :]) if i < len(classes) else (*classes, 1)
+            if chance := sum(each for each, _ in ways_of(after)):
+                on += chance / total * value(after)
+        return max(stop, on - price)
+
+    return value((1,)) - price
+
+
 def best_at(population, most, price):
     """The greatest expected chance less price, by trying both choices at every history of votes, with the identity of
     the right answer.
@@ -40,22 +61,7 @@ def best_at(population, most, price):
                     counts = [0 if i is None else classes[i] for i in (right, lure)]
                     yield joint(*counts, len(others)), right
 
-    @cache
-    def value(classes):
-        found = list(ways(classes))
-        total = sum(chance for chance, _ in found)
-        leader = classes.index(max(classes))
-        stop = sum(chance for chance, right in found if right == leader) / total
-        if sum(classes) == most:
-            return stop
-        on = 0.0
-        for i in range(len(classes) + 1):
-            after = (*classes[:i], classes[i] + 1, *classes[i + 1 :]) if i < len(classes) else (*classes, 1)
-            if chance := sum(each for each, _ in ways(after)):
-                on += chance / total * value(after)
-        return max(stop, on - price)
-
-    return value((1,)) - price
+    return best_by(ways, most, price)
 
 
 @pytest.mark.parametrize("population", [KINDS, Population(np.array([0.45]), np.array([0.25]), np.array([1.0]))])

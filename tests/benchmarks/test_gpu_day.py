@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("transformers")
 
-from tests.support.guard import LIMIT_S
+from tests.support.guard import run_python
 
 ROOT = Path(__file__).parents[2]
 # of all installed packages, torch, triton, transformers and what these need can be imported
@@ -46,34 +43,20 @@ runpy.run_module("benchmarks.gpu.day", run_name="__main__", alter_sys=True)
 """
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with some arguments in the project's root."""
-    settings = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**settings, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
-
-
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def outcome(script: str) -> Any:
     """Return what a script prints as JSON, in a process with Triton's interpreter."""
-    done = run("-c", script, TRITON_INTERPRET="1")
+    done = run_python("-c", script, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
 @pytest.mark.slow
 def test_every_part_has_its_lines_with_torch_triton_and_transformers_alone(tmp_path: Path) -> None:
-    done = run("-c", BARE, "--smoke", "--minutes", "60", "--out", str(tmp_path / "day.jsonl"))
+    done = run_python("-c", BARE, "--smoke", "--minutes", "60", "--out", str(tmp_path / "day.jsonl"))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     begins, *lines = read(tmp_path / "day.jsonl")
     assert "plain Python" in begins["planner"]
@@ -161,7 +144,7 @@ def test_what_fails_or_comes_too_late_is_a_line_and_the_others_go_on(tmp_path: P
 
 def test_the_engine_without_numba_is_refused_outside_of_the_command() -> None:
     script = "import sys; sys.modules['numba'] = None; import benchmarks.gpu.day; import tts.backends.engine.planning"
-    done = run("-c", script)
+    done = run_python("-c", script)
     assert "No module named 'numba'" in done.stderr or "import of numba halted" in done.stderr
     assert done.returncode == 1
 

@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
 # of every wait in tests: a machine may be loaded many times over
 LIMIT_S = float(os.environ.get("TTS_TEST_LIMIT_S", "600"))
 
@@ -44,6 +46,20 @@ def wait_for(look: Callable[[], T], pause_s: float = 0.02) -> T:
         assert time.monotonic() < end
         time.sleep(pause_s)
     return found
+
+
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project's root, with the given settings of Triton and pytest and no others."""
+    settings = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**settings, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
 
 
 def program(code: str, *arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

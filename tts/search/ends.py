@@ -309,7 +309,7 @@ class SearchEnded(Exception):
         return restricted_end
 
     @property
-    def rows_failed(self) -> bool:
+    def is_failure(self) -> bool:
         """Whether every row failed, time after time."""
         return self.stop is None and self.reason == ROWS_FAILED
 

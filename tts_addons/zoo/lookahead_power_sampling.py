@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import Count, Natural, number
-from tts.search.ends import SearchEnded, Share, Tokens
+from tts.search.ends import ROWS_FAILED, SearchEnded, Share, Tokens
 from tts.search.needs import Needs
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -130,7 +130,7 @@ class LookaheadPowerSampling(Strategy):
             chosen = blocks[int(search.rng("block", *address).choice(len(blocks), p=p))]
             search.keep(chosen.path)
             return chosen
-        raise SearchEnded("every row failed")
+        raise SearchEnded(ROWS_FAILED)
 
     async def _blocks(self, search: Search, t: Trajectory) -> list[Trajectory]:
         """Draw candidates for the next block."""

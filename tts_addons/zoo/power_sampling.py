@@ -34,7 +34,7 @@ from typing import Annotated, NamedTuple
 
 from tts.checks import Count, Natural, number
 from tts.errors import ConfigError
-from tts.search.ends import END, SearchEnded, Share, Tokens, Until
+from tts.search.ends import END, ROWS_FAILED, SearchEnded, Share, Tokens, Until
 from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parts import Strategy
@@ -152,7 +152,7 @@ class Walk:
         missing, tries = list(which), 0
         while missing:
             if tries == _TRIES:
-                raise SearchEnded("every row failed")
+                raise SearchEnded(ROWS_FAILED)
             unbegun_before = self.search.rows.unbegun
             families = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1 / self.alpha)
             failed: list[int] = []

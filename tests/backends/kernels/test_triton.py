@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.guard import LIMIT_S
+from tests.support.guard import run_python
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -23,16 +21,7 @@ ROOT = HERE.parents[2]
 
 def run(*arguments: str, **environment: str) -> str:
     """Run Python with some arguments in the project's root; return what it prints."""
-    settings = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**settings, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    done = run_python(*arguments, **environment)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     return done.stdout
 

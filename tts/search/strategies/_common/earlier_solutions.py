@@ -67,6 +67,6 @@ async def write(
     try:
         await search.complete([root], n, temperature=temperature, model=role)
     except SearchEnded as end:
-        if len(writers) == 1 or not end.rows_failed:
+        if len(writers) == 1 or not end.is_failure:
             raise
         search.notes.warn(f"the writer {role!r} is missing: each of its samples failed")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from tts.checks import Count
-from tts.search.ends import SearchEnded
+from tts.search.ends import ROWS_FAILED, SearchEnded
 from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
@@ -101,7 +101,7 @@ async def _wave(search: Search, paths: list[Trajectory], step: Step) -> None:
         last_steps = [path.path[-2:] for path in paths]  # another model may continue from the step before
         search.keep(list(chain.from_iterable(last_steps)))
     if not num_candidates:
-        raise SearchEnded("every row failed")
+        raise SearchEnded(ROWS_FAILED)
 
 
 def step_logprob(t: Trajectory) -> float:

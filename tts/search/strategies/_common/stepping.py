@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tts.budget.units import FIXED_UNITS, PRICED_UNITS, TOKEN_UNITS
-from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Tokens, Until
+from tts.search.ends import END, ROWS_FAILED, STEP, SearchEnded, Share, Stops, Tokens, Until
 from tts.search.lengths import waves_of
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
@@ -154,7 +154,7 @@ async def advance(
                 if any(children):
                     break
             else:  # no try gave a child
-                raise SearchEnded("every row failed")
+                raise SearchEnded(ROWS_FAILED)
         except SearchEnded as end:
             # the children of earlier waves are returned, unless a stop rule ended the search
             if end.stop is not None or not by_path:

@@ -30,7 +30,7 @@ import numpy as np
 
 from tts.checks import choice
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
-from tts.search.ends import SearchEnded
+from tts.search.ends import ROWS_FAILED, SearchEnded
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Writers
 from tts.search.search import Search
@@ -127,7 +127,7 @@ class AbMcts(Judged):
             # under stop rules of finish order no failed row is drawn again
             num_failed = 0 if written else num_failed + 1
             if num_failed == _TRIES:
-                raise SearchEnded("every row failed")
+                raise SearchEnded(ROWS_FAILED)
             if not written:
                 continue
             [candidate] = written

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import Count, Proportion
-from tts.search.ends import SearchEnded, Share, Tokens
+from tts.search.ends import ROWS_FAILED, SearchEnded, Share, Tokens
 from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.judged import Judged
@@ -79,7 +79,7 @@ class EarlyPruning(Judged):
             search.keep(active)
             await draw(search, active, self.temperature)
         if not search.candidates:
-            raise SearchEnded("every row failed")
+            raise SearchEnded(ROWS_FAILED)
         return search.candidates
 
     def _part(self, search: Search) -> float:
