@@ -210,9 +210,11 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> It
 def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> Iterator[str]:
     """Yield the warning that solutions which all began at once left much of every limit."""
     account = search.account
-    if outcome.stopped_by != "done" or not search.rows.begins_all_at_once or not account.units:
+    remainder = account.remainder()  # seconds included
+    if outcome.stopped_by != "done" or not search.rows.begins_all_at_once or not remainder:
         return
-    shares_left = {unit: account.available(unit) / account.limit(unit) for unit in account.units}
+    limits = account.limits
+    shares_left = {unit: left / limits[unit] for unit, left in remainder.items()}
     unit = min(shares_left, key=shares_left.__getitem__)
     if shares_left[unit] >= _REPORTED_SHARE:
         explanation = "all solutions begin at once under this stop rule, and none begins later"

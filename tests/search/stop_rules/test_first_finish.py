@@ -203,6 +203,13 @@ def test_what_solutions_that_begin_at_once_leave_of_the_budget_is_stated(tokens:
     assert warnings == ([f"{left:.0%} of the tokens are left: {REASON}"] if left >= 0.1 else [])
 
 
+def test_what_they_leave_of_the_seconds_is_stated() -> None:
+    backend = ChaosBackend(ToyBackend(), seed=2, fail=0.5)
+    run = make_run("-5 + 2", Budget(seconds=3600), "best_of_n | first_finish(k=1000)", backend)
+    solution = solve_and_show(run).solution
+    assert [REASON in line for line in solution.warnings if "seconds" in line] == [True]
+
+
 def test_a_cascade_whose_rows_all_failed_has_no_score_and_goes_on() -> None:
     backend = ChaosBackend(ToyBackend(), seed=2, fail=1.0)
     end = solve_and_show(
