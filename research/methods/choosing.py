@@ -108,8 +108,9 @@ class Choices:
 
     @property
     def chosen(self) -> dict[str, str]:
-        """The best plan of each method; the first among equals."""
-        return {name: max(of, key=lambda one: one.accuracy.value).plan for name, of in self.tried.items()}
+        """The best plan of each method, the first among equals, and the variants of these plans."""
+        best = {name: max(of, key=lambda one: one.accuracy.value).plan for name, of in self.tried.items()}
+        return plans.add_variants(best)
 
     def budgets(self, sizes: Sequence[int] = plans.BUDGETS) -> dict[str, list[int]]:
         """Return limits on generated tokens that are worth so many plain samples."""

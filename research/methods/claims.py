@@ -35,7 +35,8 @@ class Claim:
 
 def claims(measured: Measured) -> list[Claim]:
     """Return every claim, checked."""
-    return [*_a_star(measured), *_particles(measured), *_ets(measured), _best_of_majority(measured)]
+    ets = [claim for name in plans.KEPT if name != "rebase" for claim in _ets(measured, name)]
+    return [*_a_star(measured), *_particles(measured), *ets, _best_of_majority(measured)]
 
 
 def judge_factor(wanted: float, estimate: Estimate | None) -> str:
@@ -90,21 +91,27 @@ def _particles(measured: Measured) -> Iterator[Claim]:
         )
 
 
-def _ets(measured: Measured) -> Iterator[Claim]:
+def _ets(measured: Measured, name: str) -> Iterator[Claim]:
     differences = [
-        (row.size, point_difference(measured.curves["ets"], i, measured.curves["rebase"], i).mean)
-        for i, row in enumerate(measured.rows_of("ets"))
+        (row.size, point_difference(measured.curves[name], i, measured.curves["rebase"], i).mean)
+        for i, row in enumerate(measured.rows_of(name))
+    ]
+    copies = [
+        f"at {size}, on {100 * one.value:.0f} % [{100 * one.low:.0f}, {100 * one.high:.0f}] of the recorded problems "
+        "the candidates are REBASE's"
+        for (of, size), one in measured.copies.items()
+        if of == name and size == plans.BUDGETS[-1]
     ]
     yield Claim(
-        "ETS keeps the accuracy of REBASE within the interval",
+        f"{name} keeps the accuracy of REBASE within the interval",
         HOLDS if all(one.high >= 0 for _, one in differences) else FAILS,
-        [f"at {size}: {points(one)}" for size, one in differences],
+        [*(f"at {size}: {points(one)}" for size, one in differences), *copies],
     )
-    saved = [(size, _live_ratio(measured, size)) for size in plans.BUDGETS]
+    saved = [(size, _live_ratio(measured, name, size)) for size in plans.BUDGETS]
     known = [one for _, one in saved if one is not None]
     yield Claim(
-        f"ETS keeps at least {ETS_SAVES} times fewer tokens alive than REBASE, on average over levels (at the largest "
-        "budget)",
+        f"{name} keeps at least {ETS_SAVES} times fewer tokens alive than REBASE, on average over levels (at the "
+        "largest budget)",
         judge_factor(ETS_SAVES, saved[-1][1]) if known else UNSEEN,
         [
             f"at {size}: {one.value:.2f} times fewer [{one.low:.2f}, {one.high:.2f}]"
@@ -114,12 +121,12 @@ def _ets(measured: Measured) -> Iterator[Claim]:
     )
 
 
-def _live_ratio(measured: Measured, size: int) -> Estimate | None:
-    """Return live tokens of REBASE over those of ETS, on the problems that both recorded.
+def _live_ratio(measured: Measured, name: str, size: int) -> Estimate | None:
+    """Return live tokens of REBASE over those of a method, on the problems that both recorded.
 
     None: there are no such problems.
     """
-    mine, other = (measured.kept[name, size] for name in ("ets", "rebase"))
+    mine, other = (measured.kept.get((one, size), {}) for one in (name, "rebase"))
     shared = [problem for problem in mine if problem in other]
     if not shared:
         return None

@@ -21,7 +21,7 @@ from tts.experiments.analysis.replay import CHANCE, COVERAGE, replay
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.record import Result
-from tts.statistics import Difference, Estimate, holm, paired_difference
+from tts.statistics import Difference, Estimate, clustered_mean, holm, paired_difference
 
 TRACED = 20  # problems whose searches are recorded, for their live tokens
 BASELINE = "weighted"  # the name of the baseline among the replayed
@@ -75,6 +75,7 @@ class Measured:
         rows: The rows of all methods and budgets.
         curves: The curves, by name.
         kept: The mean live tokens of each problem whose searches were recorded, by name and size.
+        copies: The share of recorded problems at which a method has REBASE's candidates, by name and size.
         problems: The number of problems.
         seeds: The number of seeds.
     """
@@ -82,6 +83,7 @@ class Measured:
     rows: Sequence[Row]
     curves: Mapping[str, Curve]
     kept: Mapping[tuple[str, int], Mapping[str, float]]
+    copies: Mapping[tuple[str, int], Estimate]
     problems: int
     seeds: int
 
@@ -106,6 +108,7 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
     rows: list[Row] = []
     curves: dict[str, Curve] = {}
     kept: dict[tuple[str, int], dict[str, float]] = {}
+    texts: dict[tuple[str, int], dict[str, list[str]]] = {}
     with Store(path) as store:
         for row, curve in _replay(store, numbers.pop(pool.name)[0]):
             rows.append(row)
@@ -119,8 +122,17 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
             for (strategy, budget), of in sorted(group_results(results).items()):
                 place = names[strategy], sizes[budget]
                 kept[place] = kept_tokens(store, of)
+                if place[0] in plans.KEPT:
+                    texts[place] = candidate_texts(store, of)
                 rows.append(_row(place, budget, of, curves[place[0]], kept[place]))
-    return Measured(rows=_add_differences(rows, curves), curves=curves, kept=kept, problems=limit, seeds=seeds)
+    return Measured(
+        rows=_add_differences(rows, curves),
+        curves=curves,
+        kept=kept,
+        copies=_copies(texts),
+        problems=limit,
+        seeds=seeds,
+    )
 
 
 def _limits(choices: Choices) -> dict[int, int]:
@@ -184,6 +196,32 @@ def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:
     for result in results:
         if (recorded := store.trace(result.cell.key)) is not None and (levels := json.loads(recorded)["kept_tokens"]):
             found[result.cell.problem] = statistics.fmean(levels)
+    return found
+
+
+def candidate_texts(store: Store, results: Sequence[Result]) -> dict[str, list[str]]:
+    """Return the sorted texts of the candidates of each recorded search, by problem."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        if (recorded := store.trace(result.cell.key)) is None:
+            continue
+        texts: dict[int, str] = {}
+        ends: list[str] = []
+        for node in json.loads(recorded)["nodes"]:  # parents first
+            texts[node["node"]] = texts.get(node["parent"], "") + node["text"]
+            if node["candidate"] is not None:
+                ends.append(texts[node["node"]])
+        found[result.cell.problem] = sorted(ends)
+    return found
+
+
+def _copies(texts: Mapping[tuple[str, int], Mapping[str, list[str]]]) -> dict[tuple[str, int], Estimate]:
+    found: dict[tuple[str, int], Estimate] = {}
+    for (name, size), mine in texts.items():
+        other = texts["rebase", size]
+        equal = [float(mine[problem] == other[problem]) for problem in mine if problem in other]
+        if name != "rebase" and equal:
+            found[name, size] = clustered_mean(equal, rng=np.random.default_rng(0), bounds=(0.0, 1.0))
     return found
 
 

@@ -27,15 +27,22 @@ LIVE: Mapping[str, str] = {
     "best_of_n, best": "best_of_n | best",
     "greedy": "single(temperature=0.0) | majority",
 }
+# chosen plans with another value of one parameter, which no grid tries: the method, and what is added
+VARIANTS: Mapping[str, tuple[str, str]] = {
+    "dvts, lookahead": ("dvts", "lookahead=1"),  # as in the reference code
+    "beam, duplicates": ("beam", "duplicates='keep'"),
+    "ets, unordered": ("ets", "embedder='ngrams(size=1)'"),  # "3 + 4 = 7" and "4 + 3 = 7" are one kind of step
+}
 # What is live in the comparison, by the panel that it is drawn in; best_of_n beside its replay, for its live tokens.
 PANELS: Mapping[str, Sequence[str]] = {
     "sampling": (*LIVE, "adaptive", "early_pruning", "adaptive, self-evaluated", "early_pruning, self-evaluated"),
-    "tree search": ("beam", "dvts", "rebase", "ets", "a_star", "mcts"),
+    "tree search": ("beam", "dvts", "rebase", "ets", "a_star", "mcts", *VARIANTS),
     "particles": ("particle_filter", "particle_gibbs", "parallel_tempering", "entropic_particle_filter"),
     "sequential": ("sequential_revision", "semantic_entropy", "answer_convergence"),
 }
 SELF_EVALUATED = ", self-evaluated"  # guided by the policy's own judgement in place of the process model
-KEPT = ("rebase", "ets")  # whose live tokens are compared, so that every search of the first seed is recorded
+# whose live tokens are compared, so that every search of the first seed is recorded
+KEPT = ("rebase", "ets", "ets, unordered")
 
 _BOTH = ("best", "weighted")
 
@@ -64,6 +71,16 @@ def first_grids() -> dict[str, list[str]]:
         "semantic_entropy": [f"semantic_entropy(rounds={r}, prompt='revise')" for r in (2, 4)],
         "answer_convergence": [f"answer_convergence(k={k}) | majority" for k in (2, 3)],
     }
+
+
+def add_variants(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the chosen plans of methods, and their variants."""
+    changed = {
+        name: chosen[method].replace(")", f", {parameter})", 1)
+        for name, (method, parameter) in VARIANTS.items()
+        if method in chosen
+    }
+    return {**chosen, **changed}
 
 
 def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:

@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from research.methods import plans
 from research.methods.choosing import Choices
 from research.methods.claims import Claim, claims, points
-from research.methods.measuring import BASELINE, TRACED, Measured, strongest_baseline
+from research.methods.measuring import BASELINE, LIVE_BASELINES, TRACED, Measured, strongest_baseline
 from research.stamps import stamp_line
+from tts.experiments.analysis.comparing import gain
 from tts.experiments.analysis.curves import Curve
 from tts.experiments.analysis.replay import CHANCE, COVERAGE
 from tts.experiments.output import plots
@@ -18,6 +21,7 @@ from tts.statistics import Estimate
 
 # by the axis, the file without its ending
 FIGURES = {"generated_tokens": "methods_generated", "tokens": "methods_total"}
+GAIN_AXES = ("generated_tokens", "tokens", "flops")
 NEVER = "–"
 _FULL = 0.8  # of its budget; a method that spends less is named, with why
 
@@ -102,11 +106,33 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         "",
     )
     yield from _table(measured)
+    yield from ("", "## What the accuracy of best-of-N costs", "", *_gains(measured))
     yield from ("", "## Who spends less than the budget, and why they stopped", "", *_early_stops(measured))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
     yield from (
         f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, **plans.LIVE, **choices.chosen}.items()
     )
+
+
+def _gains(measured: Measured) -> Iterator[str]:
+    """Yield the table of costs at equal accuracy, in tokens and in FLOPs."""
+    base = max(LIVE_BASELINES, key=lambda name: measured.rows_of(name)[-1].accuracy.value)
+    yield (
+        f"How many times less a live method spends than `{plans.LIVE[base]}`, at the highest accuracy that both reach, "
+        "with 95 % intervals. Below 1 it spends more. FLOPs are those of policy and verifier."
+    )
+    yield from ("", "| method | at | generated | total | FLOPs |", "| :-- | --: | :-- | :-- | :-- |")
+    for name in dict.fromkeys(row.name for row in measured.rows if row.kind == "live"):
+        found = [
+            gain(measured.curves[name], measured.curves[base], axis, rng=np.random.default_rng(0)) for axis in GAIN_AXES
+        ]
+        if name != base and found[0] is not None:
+            cells = [NEVER if one is None else _ratio(one.ratio) for one in found]
+            yield f"| {name} | {100 * found[0].accuracy:.1f} % | {' | '.join(cells)} |"
+
+
+def _ratio(one: Estimate) -> str:
+    return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
 
 
 def _baselines(measured: Measured) -> str:
