@@ -19,8 +19,8 @@ Where votes alone divide a total, and no performance model is known, votes never
 that is given as often (`Population.with_twins`). Problems that votes do not tell apart get equally many samples
 (`Allocator.even`), which no votes make worse.
 
-A plan of the performance model may have a stop rule of finish order, as in
-`best_of_n(n=8) | first_finish(k=4) | majority`. Its answer is that of the solutions that it took.
+A plan of the performance model may have a stop rule, as in `best_of_n(n=8) | first_finish(k=4) | majority` or
+`best_of_n(n=8) | sprt(preset='consol') | majority`. Its answer is that of the solutions that it took.
 
 A strategy of the performance model may use other models, as in `best_of_n(writer='large')`. So `auto` also chooses the
 model, by its accuracy and price. The policy should be the cheapest. It draws the pilots, and only its samples are
@@ -52,7 +52,7 @@ from tts.allocator.difficulty import Floats, Population
 from tts.allocator.evidence import Evidence, Round
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
-from tts.allocator.performance_file import PLAIN, answers_alone, draws_plain
+from tts.allocator.performance_file import PLAIN, answers_alone, draws_plain, other_models
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
 from tts.checks import Amount, Count, Text, check_parameters, choice, number_above
 from tts.errors import CapabilityError, ConfigError
@@ -212,6 +212,8 @@ class Auto(Strategy):
             is_alone = answers_alone(parse(self.plans()[step.plan])) and not found.checked
             if is_alone and any(c.answer is not None for c in search.candidates[round_answers]):
                 answering = slice(*round_answers.indices(len(search.candidates)))
+            if answering != slice(None) and not found.samples:  # it began without pilots, which would have no vote
+                raise _search_end(f"{self.plans()[step.plan]} has answered", answering)
             if round_end is not None and not self.may_continue(round_end):
                 raise round_end if round_end.stop is not None else _search_end(round_end.reason, answering)
 
@@ -263,7 +265,7 @@ class Auto(Strategy):
         tokens_left = search.left.get("tokens")
         if known.unit == "tokens" and tokens_left is not None:
             left = tokens_left / known.tokens  # the only length known before a sample is that of the model's fit
-        direct = known.direct(left, [text for text in plans[1:] if not answers_alone(parse(text))])
+        direct = known.direct(left, [text for text in plans[1:] if not other_models(parse(text).strategy)])
         if direct is None:
             return None
         text, size = direct

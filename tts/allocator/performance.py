@@ -77,6 +77,8 @@ class PerformanceCurve:
 class PilotedCurve:
     """The accuracy of `auto` with its pilots, on the problems of the fit.
 
+    `tts fit` takes that of plain samples, where no strategy of the file searches.
+
     Args:
         limits: What it was allowed to spend on a problem, [B], rising, above 0, in plain samples.
         accuracy: The share of right answers, [B].

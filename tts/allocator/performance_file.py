@@ -30,7 +30,6 @@ def draws_plain(plan: Plan) -> bool:
 def answers_alone(plan: Plan) -> bool:
     """Return whether a plan answers by its own candidates alone; the samples before it have no vote.
 
-    It does so where other models than the policy write, and where a stop rule chooses solutions by the order in which
-    they end.
+    It does so where other models than the policy write, and where a stop rule chooses its solutions.
     """
     return bool(other_models(plan.strategy)) or plan.stopping is not None

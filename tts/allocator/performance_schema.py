@@ -165,10 +165,10 @@ class _File(_Part):
         for role in other_models(plan.strategy):
             if role not in self.models:
                 raise ConfigError(f"curves.{name} writes with the role {role!r}, but models has no model of it")
-        if plan.stopping is not None and (plan.stopping.order != "finished" or needs_of(plan.stopping).verifiers):
+        if plan.stopping is not None and needs_of(plan.stopping).verifiers:
             raise ConfigError(
-                f"curves.{name} has the stop rule {plan.stopping}, but auto runs those of finish order alone",
-                hint="such as first_finish",
+                f"curves.{name} has the stop rule {plan.stopping}, but auto runs those alone that read no verifier",
+                hint="such as first_finish or sprt",
             )
         return plan
 

@@ -344,7 +344,7 @@ class Curved:
         which is among the votes. The answer is right with the chance of the strategy's curve, or of the votes,
         whichever is greater. This is our choice.
 
-        A strategy that uses models beside the policy, or whose stop rule chooses by finish order, has no vote beside
+        A strategy that uses models beside the policy, or whose stop rule chooses its solutions, has no vote beside
         the policy's samples: what it answers is the answer, without a checker. The problem is then right by that
         strategy's curve, and only another such strategy, or more of it, can add anything.
 

@@ -56,9 +56,10 @@ def test_pools_of_several_models_are_refused():
 @pytest.mark.slow
 def test_predictions_for_problems_held_out_are_calibrated():
     found = PerformanceData.of(live("best_of_n", 8, sums(40))).held_out()
-    assert {one.strategy for one in found} == {"best_of_n | weighted", "best_of_n | majority"}
+    ruled = {f"best_of_n(n={n}) | sprt(preset='consol') | majority" for n in (4, 8)}
+    assert {one.strategy for one in found} == {"best_of_n | weighted", "best_of_n | majority", *ruled}
     for one in found:
-        assert one.sizes == (1, 8)
+        assert one.sizes == (1, 8) or one.strategy in ruled
         assert one.predicted == pytest.approx(one.measured, abs=0.06)
         assert one.error < 0.15
 
@@ -97,8 +98,7 @@ def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
         for one in live("beam(n=2, branching=2)", 4, problems)
     ]
     found = PerformanceData.of([*live("best_of_n", 4, problems), *search])
-    [text] = found.limits
-    assert text.startswith("beam")
+    [text] = [text for text in found.limits if text.startswith("beam")]
     dearest = max(one.usage.tokens for one in search)
     assert dearest * 1.25 < 900
     assert found.limits[text] == pytest.approx([dearest * 1.25 / found.tokens]), (
@@ -113,7 +113,7 @@ def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
     )
     assert (found.limits[text] >= found.shares[text][0]).all()
     counted = PerformanceData.of([*live("best_of_n", 4, problems), *live("beam(n=2, branching=2)", 4, problems)])
-    assert counted.limits == {}, "samples are no tokens"
+    assert text not in counted.limits, "samples are no tokens"
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
     ]
     data = PerformanceData.of([*pools, *search])
     population, curves = data._fit_rows(np.arange(24), np.random.default_rng(0))
-    [searched] = [curve for curve in curves.values() if curve.costs is not None]
+    [searched] = [curve for text, curve in curves.items() if text.startswith("beam")]
     assert searched.costs.shape == searched.accuracy.shape
     assert searched.costs[2, 0] > 1.5 * searched.costs[-3, 0]
     kept = dataclasses.replace(

@@ -28,7 +28,7 @@ from tts._common.scopes import file_scope
 from tts.allocator import repeats
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import LURES, RATES, Floats, Population, Whole
-from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, costs_by_rate, smooth
+from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, PilotedCurve, costs_by_rate, smooth
 from tts.allocator.performance_file import UNITS, draws_plain, other_models
 from tts.errors import ConfigError, quote
 from tts.experiments.analysis.averaging import ReplaySettings, means_of
@@ -42,13 +42,14 @@ from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.search.stop_rules.first_finish import FirstFinish
+from tts.search.stop_rules.sprt import SPRT
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.search.strategies.samples.single import Single
 
 _FEWEST = 20  # number of problems below which a curve by difficulty is noise
 _DRAWS = 32  # number of subsets of a pool at each size, where there is no closed form
 PARTS = 5  # number of parts of the problems, each predicted from the others
-_FINISHERS = (4, 8, 16)  # numbers of solutions; the first half to finish votes
+_RULED = (4, 8, 16)  # numbers of solutions that a stop rule may cut short
 _COST_MARGIN = 1.25  # factor on the highest cost of any problem, which bounds the limit of a search
 _GROUPS = 10  # number of groups of predictions, by predicted value
 PILOTS = 4  # number of samples that a prediction is made from
@@ -170,7 +171,7 @@ class PerformanceData:
             unit, plain_cost = "tokens", tokens
             sample_costs = _mean_sample_tokens(pool_list)
         searched = _others(finished, list(by_problem), plain_cost, unit)
-        finish_order = _replay_finish_order(pool_list, best, seed)
+        ruled = _replay_rules(pool_list, best, seed)
         plain_shares = {text: (sampling.sizes, sampling.right) for text, sampling in sampled.items()}
         others = repeats.estimate([_wrong_votes(pool) for pool in pool_list], LURES)
         leader, second, num_samples = np.array([_votes(pool) for pool in started_pools]).T
@@ -182,10 +183,10 @@ class PerformanceData:
             first=temperature,
             tokens=tokens,
             sampled=tuple(plain_shares),
-            shares={**plain_shares, **finish_order.shares, **searched.shares},
+            shares={**plain_shares, **ruled.shares, **searched.shares},
             unit=unit,
-            limits=searched.limits,
-            spent={**finish_order.spent, **searched.spent},
+            limits={**ruled.limits, **searched.limits},
+            spent={**ruled.spent, **searched.spent},
             plain=sample_costs / sample_costs.mean(),
         )
 
@@ -210,8 +211,11 @@ class PerformanceData:
         """
         population, curves = self._fit_rows(np.arange(self.problems), np.random.default_rng(seed))
         best_plain, *_ = curves.values()
+        num_others = len(curves) - len(self.sampled)
         kept_curves = {
-            text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, best_plain)
+            text: curve
+            for text, curve in curves.items()
+            if text in self.sampled or _pays(curve, best_plain, num_others)
         }
         models_by_role: dict[str, str] = {}
         for text in kept_curves:
@@ -229,7 +233,20 @@ class PerformanceData:
             first=self.first,
             unit=self.unit,
             models=models_by_role,
+            piloted=self._piloted(population, kept_curves),
         )
+
+    def _piloted(self, population: Population, curves: Mapping[str, PerformanceCurve]) -> PilotedCurve | None:
+        """Return what `auto` reaches after pilots: about what plain samples reach at the same limit.
+
+        None: a kept strategy searches, with which pilots are worth more than plain samples.
+        """
+        others = [text for text in curves if text not in self.sampled]
+        if not others or any(parse(text, file_scope()).stopping is None for text in others):
+            return None
+        plain = curves[self.sampled[0]]
+        weight = population.weight.reshape(len(RATES), -1).sum(axis=1)
+        return PilotedCurve(plain.sizes, weight @ plain.accuracy)
 
     def _fit_rows(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
         """Return the population of some of the problems, and the curve of each strategy on these problems.
@@ -272,16 +289,21 @@ class PerformanceData:
         return [_held_out(text, sizes, predicted[text], right) for text, (sizes, right) in self.shares.items()]
 
 
-def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
+def _pays(curve: PerformanceCurve, plain: PerformanceCurve, num_others: int) -> bool:
     """Return whether a strategy is significantly better than plain samples at equal cost.
 
-    A better accuracy at one size and success rate is enough. The level is 95 % over all sizes and rates together, by
-    Bonferroni's bound.
+    A better accuracy at one size and success rate is enough. The level is 95 % over all strategies, sizes and rates
+    together, by Bonferroni's bound.
+
+    Args:
+        curve: The curve of the strategy.
+        plain: The curve of plain samples.
+        num_others: The number of strategies that are compared.
     """
     log_sizes, log_plain_sizes = np.log(curve.sizes), np.log(plain.sizes)
     plain_accuracy = np.stack([np.interp(log_sizes, log_plain_sizes, row) for row in plain.accuracy])  # [G, B]
     plain_error = np.stack([np.interp(log_sizes, log_plain_sizes, row) for row in plain.error])  # [G, B]
-    num_errors = float(special.ndtri(1 - 0.05 / curve.accuracy.size))
+    num_errors = float(special.ndtri(1 - 0.05 / (curve.accuracy.size * num_others)))
     margin = num_errors * np.hypot(curve.error, plain_error) + 1e-9
     return bool((curve.accuracy - plain_accuracy > margin).any())
 
@@ -498,26 +520,30 @@ class _Measured(NamedTuple):
     spent: dict[str, Floats]
 
 
-def _replay_finish_order(pools: Sequence[ProblemPool], plain: PlainSampling, seed: int) -> _Measured:
-    """Return votes of the first half of the samples to finish, replayed from pools, without limits.
+def _replay_rules(pools: Sequence[ProblemPool], plain: PlainSampling, seed: int) -> _Measured:
+    """Return votes that a stop rule cuts short, replayed from pools, whose limits are all their solutions.
 
-    Votes that are no more accurate than plain samples at equal cost are left out.
+    The rules are the first k of n solutions to finish, with k at most n / 2, and a lead of three votes. Plans that are
+    no more accurate than plain samples at equal cost are left out.
     """
     smallest_pool = min(len(pool.drawn) for pool in pools)
     mean_tokens = _mean_sample_tokens(pools).mean()
     measured = _Measured({}, {}, {})
-    for count in _FINISHERS:
+    for count in _RULED:
         if count > smallest_pool:
             continue
-        plan = Plan(BestOfN(n=count), FirstFinish(k=count // 2), Majority())
-        settings = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
-        means = [means_of(pool, plan, settings)[0] for pool in pools]
-        cost = np.array([[pool_means.generated_tokens] for pool_means in means]) / mean_tokens  # [P, 1]
-        right = np.array([[pool_means.right] for pool_means in means])  # [P, 1]
-        plain_right = np.interp(math.log(cost.mean()), np.log(plain.sizes), plain.right.mean(axis=0))
-        if right.mean() > plain_right:
-            measured.shares[str(plan)] = (cost.mean(axis=0), right)
-            measured.spent[str(plan)] = cost
+        finishers = [FirstFinish(k=2**i) for i in range((count // 2).bit_length())]
+        for rule in (*finishers, SPRT(preset="consol")):
+            plan = Plan(BestOfN(n=count), rule, Majority())
+            settings = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
+            means = [means_of(pool, plan, settings)[0] for pool in pools]
+            cost = np.array([[pool_means.generated_tokens] for pool_means in means]) / mean_tokens  # [P, 1]
+            right = np.array([[pool_means.right] for pool_means in means])  # [P, 1]
+            plain_right = np.interp(math.log(cost.mean()), np.log(plain.sizes), plain.right.mean(axis=0))
+            if right.mean() > plain_right:
+                measured.shares[str(plan)] = (cost.mean(axis=0), right)
+                measured.spent[str(plan)] = cost
+                measured.limits[str(plan)] = np.maximum(cost.mean(axis=0), count)
     return measured
 
 
