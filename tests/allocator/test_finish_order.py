@@ -1,5 +1,6 @@
-"""`auto` by stop rules: a vote of the first solutions to end is chosen where short thoughts are right more often, and not
-elsewhere. A rule that reads a verifier is refused.
+"""`auto` by stop rules: a vote of the first solutions to end is chosen where short thoughts are right more often.
+
+Elsewhere it is not. A rule that reads a verifier is refused.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def test_auto_takes_the_first_to_finish_and_answers_by_them(tmp_path: Path, *, m
 def test_a_plan_with_another_stop_rule_is_refused() -> None:
     found = fit(thinker(short=0.75, long=0.15))
     text = found.to_json().replace(FIRST, "best_of_n(n=8) | score_threshold(threshold=0.9) | majority")
-    with pytest.raises(ConfigError, match="score_threshold.*verifier"):
+    with pytest.raises(ConfigError, match=r"score_threshold.*verifier"):
         PerformanceModel.from_json(text)
 
 

@@ -212,8 +212,6 @@ class Auto(Strategy):
             is_alone = answers_alone(parse(self.plans()[step.plan])) and not found.checked
             if is_alone and any(c.answer is not None for c in search.candidates[round_answers]):
                 answering = slice(*round_answers.indices(len(search.candidates)))
-            if answering != slice(None) and not found.samples:  # it began without pilots, which would have no vote
-                raise _search_end(f"{self.plans()[step.plan]} has answered", answering)
             if round_end is not None and not self.may_continue(round_end):
                 raise round_end if round_end.stop is not None else _search_end(round_end.reason, answering)
 
@@ -236,9 +234,11 @@ class Auto(Strategy):
         direct = None if had else self._direct(search, found, float(left))
         if direct is not None:
             return direct
+        plans = self.plans()
+        if not found.samples and found.beside and any(answers_alone(parse(plans[plan])) for plan in had):
+            return Round(0, why="it has answered, and a sample would have no vote")  # it began without pilots
         allocator = self.allocator(alone=True, checked=found.checked, each=found.samples + left)
         evidence = {field.name: np.array([getattr(found, field.name)]) for field in dataclasses.fields(found)}
-        plans = self.plans()
         plan_sizes = np.array([[had.get(plan, 0) for plan in range(len(plans))]])  # [1, plans]
         state = self.state(evidence, np.ones(1), float(left), had=plan_sizes)
         grant = allocator.next(state)

@@ -255,7 +255,19 @@ def _guarantee(chain: CalibratedChain, n: int, level: float, delta: float, of: i
         f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share "
         f"{level:g} is wrong. "
         f"This holds with probability {1 - delta:g} at least, over the choice of the calibration problems. "
-        f"{tried_words}{n - chain.tested} of them proposed thresholds and their order; {chain.tested} tested them in "
-        "this order, each time by the exact "
-        f"binomial bound of Clopper and Pearson at {delta / of:g} (Learn then Test, fixed sequence)."
+        f"{tried_words}{_order_words(chain, n, delta / of)}"
+    )
+
+
+def _order_words(chain: CalibratedChain, n: int, delta: float) -> str:
+    """Return how the thresholds of a chain were tested on n problems at delta, in words."""
+    bound = f"each time by the exact binomial bound of Clopper and Pearson at {delta:g}"
+    if chain.tested == n:
+        return (
+            f"The thresholds were fixed beforehand, and all problems tested them from 1 down, {bound} in sum (fallback "
+            "procedure)."
+        )
+    return (
+        f"{n - chain.tested} of them proposed thresholds and their order; {chain.tested} tested them in this order, "
+        f"{bound} (Learn then Test, fixed sequence)."
     )

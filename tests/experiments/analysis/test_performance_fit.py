@@ -61,7 +61,7 @@ def test_predictions_for_problems_held_out_are_calibrated():
     for one in found:
         assert one.sizes == (1, 8) or one.strategy in ruled
         assert one.predicted == pytest.approx(one.measured, abs=0.06)
-        assert one.error < 0.15
+        assert one.error < (0.25 if one.strategy in ruled else 0.15)  # one size alone: groups of four outcomes
 
 
 @pytest.mark.slow

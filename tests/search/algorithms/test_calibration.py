@@ -113,12 +113,30 @@ def test_a_link_without_an_answer_passes_the_problem_on() -> None:
     assert (found.tested, found.answered, found.wrong) == (200, 200, 0)
 
 
+def test_shares_are_tested_by_all_problems_from_the_greatest_down() -> None:
+    confidence = np.repeat([1.0, 0.75, 0.5, 0.25], 100)
+    right = np.arange(400) % 100 >= np.repeat([0, 4, 60, 80], 100)
+    proposes = np.arange(400) % 3 == 0
+    found = calibrate_chain([confidence], [right], proposes, LEVEL, DELTA)
+    assert (found.thresholds, found.tested, found.answered, found.wrong) == ((0.75,), 400, 200, 4)
+    assert found.delta == pytest.approx(DELTA * (8 + 4) / 15)  # the parts of the first two
+    assert found.bound == pytest.approx(float(upper_bounds(4, 200, found.delta)))
+    surest_wrong = np.arange(400) % 100 >= np.repeat([30, 0, 0, 0], 100)  # 30 of 400: the least threshold passes alone
+    found = calibrate_chain([confidence], [surest_wrong], proposes, 0.12, DELTA)
+    assert (found.thresholds, found.answered) == ((0.25,), 400)
+    assert found.delta == pytest.approx(DELTA / 15)  # all others failed, and lost their parts
+
+
 def test_too_few_problems_and_levels_out_of_reach_say_what_would_do() -> None:
+    sure = np.linspace(0.5, 0.99, 33)  # no shares of few samples: a third of the problems proposes
     few = np.arange(30) % 3 == 0
     with pytest.raises(ConfigError, match=r"risk.*0\.1,.*30.*calibrate"):
-        calibrate_chain([np.ones(30)], [np.ones(30)], few, LEVEL, DELTA)
+        calibrate_chain([sure[:30]], [np.ones(30)], few, LEVEL, DELTA)
     enough = np.arange(33) % 3 == 0
-    assert calibrate_chain([np.ones(33)], [np.ones(33)], enough, LEVEL, DELTA).bound <= LEVEL
+    assert calibrate_chain([sure], [np.ones(33)], enough, LEVEL, DELTA).bound <= LEVEL
+    with pytest.raises(ConfigError, match=r"risk.*0\.1,.*21.*calibrate on 22"):
+        calibrate_chain([np.ones(21)], [np.ones(21)], few[:21], LEVEL, DELTA)
+    assert calibrate_chain([np.ones(22)], [np.ones(22)], few[:22], LEVEL, DELTA).bound <= LEVEL
     many, rng = np.arange(300) % 3 == 0, np.random.Generator(np.random.Philox(4))
     with pytest.raises(ConfigError, match="keeps it: "):
         calibrate_chain([np.ones(300)], [rng.random(300) < 0.5], many, LEVEL, DELTA)

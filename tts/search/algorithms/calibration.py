@@ -12,10 +12,15 @@ together:
     the other problems test the thresholds, by rising tau: is the exact upper bound on the error of the chain's answers
         within the level? the last thresholds before the first test that fails are chosen
 
+A single link whose confidences are shares j / n needs no proposals, because its thresholds are known beforehand. All
+problems test them, from 1 down. Each has a part of delta, half as much as the one before. A test that passes hands its
+part on, and one that fails loses it. The least threshold that passes is chosen.
+
 Source: Angelopoulos, Bates, Candès, Jordan, Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control" (2110.01052), fixed sequence testing with a split, from memory. Each test is the one-sided bound of Clopper and
 Pearson at delta, on the answered problems, whose number of wrong ones is binomial. Errors need not fall with
-confidence. Differs: tau ties several thresholds.
+confidence. Differs: tau ties several thresholds. The test of shares is Wiens' fallback procedure (2003), from memory,
+and the parts of delta are ours.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from tts.randomness import hash64
 
 PROPOSING: Final = 3  # one in so many problems proposes thresholds
 _MOST_STEPS = 200  # the most values of tau that are tested
+_MOST_SHARES = 32  # the greatest n for which confidences are shares j / n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,7 @@ class CalibratedChain:
         answered: The number of these problems that the chain answers.
         wrong: The number of wrong answers among the answers.
         bound: The upper bound on the share of wrong answers, at most the level.
+        delta: The probability at which the bound was tested.
     """
 
     thresholds: tuple[float, ...]
@@ -53,6 +60,7 @@ class CalibratedChain:
     answered: int
     wrong: int
     bound: float
+    delta: float
 
 
 def least_answers(level: float, delta: float) -> int:
@@ -98,14 +106,14 @@ def calibrate_chain(
     known_confidences[np.isnan(known_confidences)] = -math.inf
     is_right, is_proposer = np.array(right, np.bool_), np.array(proposes, np.bool_)
     num_problems = is_proposer.size
+    shares = _shares(known_confidences)
+    if shares is not None:
+        return _calibrate_shares(shares, known_confidences[0], is_right[0], level, delta)
     num_tested = int((~is_proposer).sum())
     fewest_tested = least_answers(level, delta)
     fewest = _problems(fewest_tested)
     if num_tested < fewest_tested:
-        raise ConfigError(
-            f"risk is {level:g}, but {num_problems} problems are too few to prove it, even if all answers are right",
-            hint=f"calibrate on {fewest} problems at least, or on more where some have no sure answer",
-        )
+        raise _too_few(level, num_problems, fewest)
     proposing_confidences, proposing_right = known_confidences[:, is_proposer], is_right[:, is_proposer]
     thresholds = _propose_thresholds(proposing_confidences, proposing_right)  # [steps, links], a step for each tau
     answered, wrong = _outcomes(thresholds, proposing_confidences, proposing_right)
@@ -116,7 +124,8 @@ def calibrate_chain(
     bounds = upper_bounds(wrong, answered, delta)
     num_passed = int(np.argmax(np.append(bounds > level, True)))  # the tests before the first that fails
     if num_passed == 0:
-        raise _level_error(level, delta, int(answered[0]), int(wrong[0]), num_tested, float(bounds[0]))
+        problems_per_answer = _problems(num_tested) / max(1, int(answered[0]))
+        raise _level_error(level, delta, int(answered[0]), int(wrong[0]), problems_per_answer)
     last_passed = num_passed - 1
     return CalibratedChain(
         thresholds=tuple(thresholds[last_passed].tolist()),
@@ -124,7 +133,71 @@ def calibrate_chain(
         answered=int(answered[last_passed]),
         wrong=int(wrong[last_passed]),
         bound=float(bounds[last_passed]),
+        delta=delta,
     )
+
+
+def _shares(confidences: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the possible thresholds j / n of a single link whose confidences are shares, from 1 down.
+
+    None: there are several links, or the confidences are no shares of a small n. The outcomes are not looked at.
+    """
+    known = confidences[np.isfinite(confidences)]
+    if len(confidences) > 1 or not known.size or known.min() < 0 or known.max() > 1:
+        return None
+    for n in range(1, _MOST_SHARES + 1):
+        if np.allclose(known * n, np.round(known * n), rtol=0, atol=1e-9):
+            return np.arange(n, 0, -1) / n
+    return None
+
+
+def _calibrate_shares(
+    thresholds: NDArray[np.float64],
+    confidences: NDArray[np.float64],
+    right: NDArray[np.bool_],
+    level: float,
+    delta: float,
+) -> CalibratedChain:
+    """Return the least of the thresholds that passes its test, with all problems as tests.
+
+    Args:
+        thresholds: The thresholds, from the greatest down [thresholds].
+        confidences: The confidence of each problem [problems]; -inf without an answer.
+        right: Whether each answer is right [problems].
+        level: The share of wrong answers.
+        delta: The probability that the level is exceeded.
+
+    Raises:
+        ConfigError: The problems are too few, or no threshold keeps the level.
+    """
+    parts = 0.5 ** np.arange(len(thresholds))
+    parts *= delta / parts.sum()
+    fewest = least_answers(level, float(parts[0]))
+    if confidences.size < fewest:
+        raise _too_few(level, confidences.size, fewest)
+    reaches = confidences >= thresholds[:, None] - 1e-9  # [thresholds, problems]
+    answered, wrong = reaches.sum(1), (reaches & ~right).sum(1)
+    chosen: CalibratedChain | None = None
+    carried = 0.0  # from the tests before, as far as they passed
+    for threshold, num_answered, num_wrong, part in zip(thresholds, answered, wrong, parts, strict=True):
+        tested_at = float(part) + carried
+        bound = float(upper_bounds(num_wrong, num_answered, tested_at)) if num_answered else 1.0
+        carried = tested_at if bound <= level else 0.0
+        if carried:
+            chosen = CalibratedChain(
+                thresholds=(float(threshold),),
+                tested=confidences.size,
+                answered=int(num_answered),
+                wrong=int(num_wrong),
+                bound=bound,
+                delta=tested_at,
+            )
+    if chosen is None:
+        nearest = int(np.argmin(upper_bounds(wrong, answered, parts[0])))
+        num_answered = int(answered[nearest])
+        problems_per_answer = confidences.size / max(1, num_answered)
+        raise _level_error(level, float(parts[nearest]), num_answered, int(wrong[nearest]), problems_per_answer)
+    return chosen
 
 
 def _propose_thresholds(confidences: NDArray[np.float64], is_right: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -227,21 +300,28 @@ def _problems(tested: float) -> int:
     return math.ceil(tested * PROPOSING / (PROPOSING - 1))
 
 
-def _level_error(level: float, delta: float, answered: int, wrong: int, tested: int, bound: float) -> ConfigError:
+def _too_few(level: float, problems: int, fewest: int) -> ConfigError:
+    """Return the error of too few problems."""
+    return ConfigError(
+        f"risk is {level:g}, but {problems} problems are too few to prove it, even if all answers are right",
+        hint=f"calibrate on {fewest} problems at least, or on more where some have no sure answer",
+    )
+
+
+def _level_error(level: float, delta: float, answered: int, wrong: int, problems_per_answer: float) -> ConfigError:
     """Return the error of a level that no thresholds keep.
 
     Args:
         level: The share of wrong answers.
-        delta: The probability of each test.
-        answered: The number of problems that the first test answers.
+        delta: The probability of the test.
+        answered: The number of problems that the likeliest test answers.
         wrong: The number of its wrong answers.
-        tested: The number of problems that test.
-        bound: The upper bound on the share of wrong answers of the first test.
+        problems_per_answer: The number of calibration problems for each of these answers.
     """
     wrong_share = wrong / max(1, answered)
     cause = (
         f"risk is {level:g}, but no threshold keeps it: {wrong} of the {answered} surest answers are wrong, at "
-        f"most {bound:.3g} of all"
+        f"most {float(upper_bounds(wrong, answered, delta)):.3g} of all"
     )
     if wrong_share >= level:
         return ConfigError(
@@ -251,5 +331,5 @@ def _level_error(level: float, delta: float, answered: int, wrong: int, tested: 
     needed_answers = answered
     while float(upper_bounds(round(wrong_share * needed_answers), needed_answers, delta)) > level:
         needed_answers = math.ceil(needed_answers * 1.05) + 1
-    num_problems = _problems(needed_answers * tested / answered)
+    num_problems = math.ceil(needed_answers * problems_per_answer)
     return ConfigError(cause, hint=f"with that share of wrong answers, about {num_problems} problems would do")
