@@ -140,8 +140,8 @@ def check_rates(
             if any(getattr(rates, attribute) is None for attribute in attributes):
                 raise ConfigError(
                     f"the budget limits {unit}, but the record of the model {role!r} ({name}) has no rate for it",
-                    hint=f"limit tokens, or give {_RATES[unit]} in the model's record, on the command line by "
-                    "--model-option",
+                    hint=f"limit tokens, or give {_RATES[unit]} in the model's record: as keys of the model in a YAML "
+                    "file, or by --model-option",
                 )
         for role, verifier in verifiers.items():
             model_rates = own_rates(verifier)

@@ -33,18 +33,18 @@ def _entry(gateway: Gateway, offer: Offer) -> dict[str, Any]:
     """Return the entry of a model or preset in the list of models."""
     preset, settings = offer.preset, offer.settings
     strategy = preset.strategy if preset.strategy is not None else settings.strategy
-    budget = preset.budget if preset.budget is not None else settings.budget
     record, limits = gateway.offers.policy(offer), gateway.config.limits
-    if budget is None:
+    budget: Any = offer.limits
+    if not budget:
         plan = None if strategy is None else parse(strategy)
-        budget = default_budget(settings, record, plan, None, limits).limits["tokens"]
+        budget = default_budget(settings, record, plan, None, limits).limits
     return {
         "id": offer.name,
         "object": "model",
         "created": 0,
         "owned_by": "tts",
         "description": preset.description,
-        "tts": {"strategy": strategy or "auto", "budget": budget},
+        "tts": {"strategy": strategy or "auto", "budget": budget.get("tokens") if len(budget) == 1 else budget},
         "most_tokens": limits.tokens,
         "price": _price(record),
     }

@@ -51,6 +51,15 @@ def budget_of(given: float | Mapping[str, float | None]) -> Budget:
     return Budget(**given)  # pyright: ignore[reportArgumentType]
 
 
+def merge_limits(*budgets: float | Mapping[str, float | None] | None) -> dict[str, float]:
+    """Return limits by unit. Each later budget replaces the units that it limits."""
+    merged: dict[str, float] = {}
+    for given in budgets:
+        limits = given if isinstance(given, Mapping) else {"tokens": given}
+        merged |= {unit: limit for unit, limit in limits.items() if limit is not None}
+    return merged
+
+
 # tokens, or limits by unit, as users write them; checked by `Budget`
 BudgetGiven = Annotated[
     int | dict[str, int | float | None], BeforeValidator(lambda given: (budget_of(given), given)[1])
@@ -68,7 +77,7 @@ class Preset(Section):
 
     Args:
         strategy: The strategy, as `--strategy` takes it.
-        budget: Tokens, or limits by unit.
+        budget: Tokens, or limits by unit; other units are limited as the model has it.
         verifier: The verifier, as `--verifier` takes it.
         temperature: The temperature of its rows.
         description: One line for people.
@@ -157,6 +166,7 @@ class GatewayLimits(Section):
     Args:
         tokens: The most tokens of a request's budget; a request that limits no tokens gets this limit too.
         seconds: The most seconds of a request's search, or of a model alone; None: no limit.
+        usd: The most dollars of a request; every model needs prices. None: no limit.
         client_tokens: The most tokens that one client may spend in `client_hours`; None: no limit.
         client_hours: The hours for which a client's tokens count.
         searches: The most searches at once.
@@ -181,6 +191,7 @@ class GatewayLimits(Section):
 
     tokens: int = Field(default=100_000, ge=1)
     seconds: float | None = Field(default=None, gt=0)
+    usd: float | None = Field(default=None, gt=0)
     client_tokens: int | None = Field(default=None, ge=1)
     client_hours: float = Field(default=24, gt=0)
     searches: int = Field(default=256, ge=1)
@@ -198,6 +209,12 @@ class GatewayLimits(Section):
     head_seconds: float = Field(default=10.0, gt=0)
     read_seconds: float = Field(default=60.0, gt=0)
 
+    @property
+    def request(self) -> dict[str, float]:
+        """The limits of each request, by unit."""
+        limits = {"tokens": self.tokens, "seconds": self.seconds, "usd": self.usd}
+        return {unit: limit for unit, limit in limits.items() if limit is not None}
+
 
 class GatewayAccount(Section):
     """What requests may spend together in a period.
@@ -207,8 +224,8 @@ class GatewayAccount(Section):
     Args:
         budget: Tokens, or limits by unit; `seconds` are those of its searches, added up.
         hours: The hours of a period, after which the whole budget is available again; None: the only period has no end.
-        request: The amount that a request takes of each limit that it does not name itself. Every limit needs an
-            amount, except `tokens`, and `seconds` where `limits.seconds` is given.
+        request: The most that one request may take, by unit; it takes this amount of a unit that neither the request
+            nor its model limits. Every unit of the account needs an amount, except those of `limits`, as `tokens`.
         keys: The names of further keys, whose requests may name the account in `tts.account`.
     """
 
@@ -285,12 +302,13 @@ class GatewayConfig(Section):
             for preset_name, preset in model.presets.items():
                 budgets[f"{model_name}:{preset_name}"] = preset.budget
             for offer_name, budget in budgets.items():
-                token_limit = 0 if budget is None else budget_of(budget).limits.get("tokens", 0)
-                if token_limit > self.limits.tokens:
-                    raise ConfigError(
-                        f"the budget of {offer_name} is {quote(budget)}, but limits.tokens is {self.limits.tokens}",
-                        hint="raise limits.tokens",
-                    )
+                own_limits = merge_limits(budget)
+                for unit, limit in self.limits.request.items():
+                    if own_limits.get(unit, 0) > limit:
+                        raise ConfigError(
+                            f"the budget of {offer_name} is {quote(budget)}, but limits.{unit} is {limit:g}",
+                            hint=f"raise limits.{unit}",
+                        )
         _check_efforts(self.efforts)
         _check_fusions(self)
         _check_chains(self)
@@ -386,10 +404,10 @@ def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
         link_model_name, _, link_preset_name = link.partition(":")
         link_model = config.models[link_model_name]
         settings = link_model.presets[link_preset_name] if link_preset_name else Preset()
-        budget = settings.budget if settings.budget is not None else link_model.budget
+        budget = merge_limits(link_model.budget, settings.budget)
         strategy = settings.strategy if settings.strategy is not None else link_model.strategy
-        if budget is None or strategy is None:
-            missing = "budget" if budget is None else "strategy"
+        if not budget or strategy is None:
+            missing = "strategy" if budget else "budget"
             raise ConfigError(
                 f"{model}:{preset} has a risk, but {link} has no {missing} of its own to calibrate",
                 hint=f"give {missing}",
@@ -414,14 +432,11 @@ def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) ->
     account_limits = budget_of(account.budget).limits
     request_limits = budget_of(account.request).limits if account.request else {}
     for unit, request_limit in request_limits.items():
-        if unit not in account_limits or request_limit > account_limits[unit]:
-            reason = "does not limit it" if unit not in account_limits else f"has {account_limits[unit]:g}"
+        if request_limit > account_limits.get(unit, request_limit):
+            reason = f"has {account_limits[unit]:g}"
             raise ConfigError(f"accounts.{name}.request.{unit} is {request_limit:g}, but the account's budget {reason}")
-    limited_units = {"tokens", *request_limits}  # of a request
-    if limits.seconds is not None:
-        limited_units.add("seconds")
     for unit, limit in account_limits.items():
-        if unit not in limited_units:
+        if unit not in limits.request and unit not in request_limits:
             example = max(1, int(limit / 100)) if unit in WHOLE_UNITS else limit / 100
             raise ConfigError(
                 f"accounts.{name} limits {unit}, but does not say how much a request takes that names none",

@@ -6,6 +6,7 @@ They have a message, type, param, code, and whether a retry can help.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from tts.errors import CapabilityError, ConfigError, EngineError, MissingDependency, PromptTooLong, TTSError
 
 _LONGEST = 500  # characters of a message
+_LONGEST_RETRY_S = 60.0  # for which clients wait by themselves; a later renewal is a person's to wait for
 _RETRY_S = 1.0  # where the busy server of a model names no time
 # status, OpenAI's type of error and code, by the kind of an `EngineError`; other kinds give a 502
 _UPSTREAM = {
@@ -75,9 +77,10 @@ class ApiError(Exception):
 
     def headers(self) -> Mapping[str, str]:
         """Return the headers that state whether and when a client shall retry; openai-python reads all three."""
-        headers = {**self.limit_headers, "x-should-retry": "false" if self.retry_s is None else "true"}
+        may_retry = self.retry_s is not None and self.retry_s <= _LONGEST_RETRY_S
+        headers = {**self.limit_headers, "x-should-retry": "true" if may_retry else "false"}
         if self.retry_s is not None:
-            headers["retry-after"] = str(max(1, round(self.retry_s)))
+            headers["retry-after"] = str(max(1, math.ceil(self.retry_s)))
             headers["retry-after-ms"] = str(round(self.retry_s * 1000))
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"

@@ -26,7 +26,7 @@ from tts_addons.gateway.access import Client, read_keys
 from tts_addons.gateway.admission import Admission
 from tts_addons.gateway.archive import Archive
 from tts_addons.gateway.bodies import LARGE, ByteShares
-from tts_addons.gateway.config import GatewayConfig
+from tts_addons.gateway.config import GatewayConfig, merge_limits
 from tts_addons.gateway.failures import ApiError, server_refusal
 from tts_addons.gateway.metrics import Metrics
 from tts_addons.gateway.offers import Offers
@@ -228,7 +228,7 @@ class Gateway:
         self.refuse_if_full(client)
         options = order.request.options
         payer = self.accounts.paying_account(client.name, options.account)
-        order = dataclasses.replace(order, budget=payer.complete(order.budget, named=options.budget is not None))
+        order = dataclasses.replace(order, budget=payer.complete(order.budget, merge_limits(options.budget).keys()))
         order, account = self.pay(client, order)
         search = RunningSearch(self._names(), client, order, self.now())
         about = self._foreign_view(search, show) if self.books.is_shared else {}
@@ -595,16 +595,14 @@ def _abandon(search: RunningSearch) -> None:
         search.cancel(ApiError(499, "the client has left", code="client_closed_request"))
 
 
-def limit_budget(budget: Budget, tokens: int, seconds: float | None) -> Budget:
+def limit_budget(budget: Budget, most: Mapping[str, float]) -> Budget:
     """Return a budget with the operator's limits in the units where it has no limit of its own.
 
     Raises:
         ConfigError: the budget is above the operator's limits.
     """
     limits = budget.limits
-    for unit, operator_limit in (("tokens", tokens), ("seconds", seconds)):
-        if operator_limit is None:
-            continue
+    for unit, operator_limit in most.items():
         limit = limits.setdefault(unit, operator_limit)
         if limit > operator_limit:
             raise ConfigError(

@@ -15,14 +15,14 @@ from typing import Any
 
 from tts.backends.base import Backend, Sampling
 from tts.backends.loading.expected import expecting
-from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
 from tts.models.record import ModelRecord
-from tts.solver.checks import check_setup
+from tts.solver.checks import LOG, check_setup
 from tts.solver.model_cache import ModelCache, loaded_records, make_verifiers, resolve
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
-from tts_addons.gateway.config import GatewayConfig, GatewayModel, Preset, budget_of, chain_of
+from tts.verifiers.compatibility import RATED
+from tts_addons.gateway.config import GatewayConfig, GatewayModel, Preset, budget_of, chain_of, merge_limits
 from tts_addons.gateway.failures import ApiError
 
 _ANY_PROBLEM = "1 + 1"  # which no check of a preset reads
@@ -44,6 +44,11 @@ class Offer:
     model: str
     preset: Preset
     settings: GatewayModel
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits of its own budget by unit: those of the model, and in their place those of the preset."""
+        return merge_limits(self.settings.budget, self.preset.budget)
 
 
 class ModelServers:
@@ -204,7 +209,6 @@ class Offers:
             ConfigError: The settings do not fit together, or cannot run.
         """
         preset, model = offer.preset, offer.settings
-        own_budget = preset.budget if preset.budget is not None else model.budget
         strategy = preset.strategy if preset.strategy is not None else model.strategy
         draws: dict[str, Any] = dict(model.sampling)
         if preset.temperature is not None:
@@ -212,10 +216,20 @@ class Offers:
         try:
             sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], _verifier(offer), sampling=sampling, keep=self.cache)
-            budget = Budget(tokens=self._config.limits.tokens) if own_budget is None else budget_of(own_budget)
-            check_setup(solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).setup, budget.limits)
+            budget = budget_of({**self._config.limits.request, **offer.limits})
+            setup = solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).setup
+            check_setup(setup, budget.limits)
         except ConfigError as failure:
             raise ConfigError(f"no request to {offer.name} could run: {failure.cause}", hint=failure.hint) from None
+        for name, account in self._config.accounts.items():
+            units = RATED & {*merge_limits(account.budget), *account.request}
+            try:
+                check_setup(setup, {**budget.limits, **dict.fromkeys(units, 1)})
+            except ConfigError as failure:
+                cause = f"accounts.{name} could pay for no request to {offer.name}: {failure.cause}"
+                raise ConfigError(cause, hint=failure.hint) from None
+        for note in setup.notes:
+            LOG.warning(note)
 
 
 def _verifier(offer: Offer) -> Any:

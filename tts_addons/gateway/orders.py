@@ -25,7 +25,7 @@ from tts.tasks.json import JsonTask
 from tts.tasks.schemas.limits import SchemaLimits
 from tts.types import Message, Problem, pictures_in
 from tts.verifiers.compatibility import RATED, check_rates
-from tts_addons.gateway.config import GatewayLimits, budget_of
+from tts_addons.gateway.config import GatewayLimits, budget_of, merge_limits
 from tts_addons.gateway.failures import api_error, refuse_field
 from tts_addons.gateway.gateway import Gateway, limit_budget
 from tts_addons.gateway.offers import Offer
@@ -380,12 +380,12 @@ def _budget(
 ) -> tuple[Budget, tuple[str, ...]]:
     """Return the budget, with the operator's limits, and notes on it.
 
-    The first of these that is given counts: the budget in `tts`, the tokens for thoughts, the effort, the budget of the
-    preset, that of the model. If none is given, the budget pays each answer of the strategy in full.
+    The first of these that limits a unit counts: the budget in `tts`, the tokens for thoughts, the effort, the budget
+    of the preset, that of the model. If none is given, the budget pays each answer of the strategy in full.
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
     field = "model"  # the field that an error names
-    amount = offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
+    amount: float | None = None  # tokens
     if request.effort in gateway.config.efforts:
         field = request.name_of("reasoning_effort")
         amount = min(gateway.config.efforts[request.effort], limits.tokens)
@@ -396,15 +396,16 @@ def _budget(
         if wanted_tokens > limits.tokens:
             notes = (f"{field} was clipped to limits.tokens, {limits.tokens}",)
     if request.options.budget is not None:
-        field, amount = "tts.budget", request.options.budget
+        field = "tts.budget"
+    own_limits = merge_limits(offer.limits, amount, request.options.budget)
 
     def make_budget() -> Budget:
-        if amount is None:
+        if not own_limits:
             policy = gateway.offers.policy(offer)
             budget = default_budget(offer.settings, policy, strategy, request.max_tokens, limits)
         else:
-            budget = budget_of(amount)
-        budget = limit_budget(budget, limits.tokens, limits.seconds)
+            budget = budget_of(own_limits)
+        budget = limit_budget(budget, limits.request)
         if not RATED.isdisjoint(budget.limits):
             backends = gateway.offers.backends(offer)
             names_and_rates = {role: (backend.name, backend.rates) for role, backend in backends.items()}

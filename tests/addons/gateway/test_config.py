@@ -12,9 +12,13 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
+from tests.backends.openai.server import ToyServer
+from tests.backends.openai.server import serving as serving_models
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
+from tts.solver.model_cache import ModelCache
 from tts_addons.gateway.config import gateway_config, read_config
+from tts_addons.gateway.offers import Offers
 
 WRONG: dict[str, tuple[Any, str]] = {
     "a list of models": ({"models": ["toy"]}, "models is ['toy'], but must be a valid dictionary"),
@@ -94,3 +98,18 @@ def test_a_preset_that_cannot_run_ends_the_start_of_the_server(tmp_path, preset,
     assert (ended.returncode, ended.stdout) == (2, "")
     assert cause in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_server_of_one_temperature_is_told_at_the_start(caplog):
+    """A plain model warns of it, and a model or preset with another temperature is refused."""
+    with serving_models(ToyServer(ids=False, continues=False, tempers=False)) as url:
+        model = {"model": "toy", "url": url, "budget": 100}
+
+        def load(**settings: Any) -> None:
+            Offers(gateway_config({"models": {"toy": {**model, **settings}}}), ModelCache(), {}).load()
+
+        load()
+        assert "no temperature was given" in caplog.text
+        for settings in ({"sampling": {"temperature": 0.5}}, {"presets": {"warm": {"temperature": 0.5}}}):
+            with pytest.raises(ConfigError, match=r"temperature is 0\.5.*takes 1 alone"):
+                load(**settings)

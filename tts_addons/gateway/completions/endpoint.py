@@ -7,6 +7,7 @@ strategy. Presets, and an object `tts` in the body, are refused, since they are 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -36,7 +37,7 @@ from tts_addons.gateway.offers import Offer
 from tts_addons.gateway.orders import check_choices, check_draws, read_field
 from tts_addons.gateway.searches import Job
 from tts_addons.gateway.server_events import PING, EventsReply, chunk, ending, event, wait_for_work
-from tts_addons.gateway.spending.accounts import SECONDS_UNIT, SharedAccount
+from tts_addons.gateway.spending.accounts import SECONDS_UNIT, SharedAccount, format_amount, to_budget_unit
 from tts_addons.gateway.wire.fields import COMPLETIONS
 from tts_addons.gateway.wire.request import MOST_VALUES, parse_json, validate_body
 
@@ -192,36 +193,39 @@ class ModelCall:
         """Return the most that the request can cost, in whole units, by unit.
 
         Raises:
-            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits a unit for which
-                the model has no rate.
+            ApiError: 400, an amount is above what the operator or the account allows a request. ConfigError: the
+                account limits a unit for which the model has no rate.
         """
-        order, limit = self.order, self.config.limits.tokens
+        order = self.order
+        operator_limits = self.config.limits.request
+        caps = {unit: (limit, f"limits.{unit}") for unit, limit in operator_limits.items()}
+        for unit, limit in payer.request.items():
+            caps[unit] = min(caps.get(unit, (math.inf, "")), (limit, f"what {payer.label} allows a request"))
         rows = order.choices * len(order.prompts)
         written_tokens = rows * order.max_tokens
-        rated_limits = {unit: payer.limits[unit] for unit in PRICED_UNITS if unit in payer.limits}
+        rated_limits = {unit: 1 for unit in PRICED_UNITS if unit in payer.limits or unit in caps}
         check_rates(rated_limits, {"policy": (backend.name, backend.rates)}, {})
         prompt_tokens = sum(map(backend.count, order.prompts)) if order.top is not None or rated_limits else 0
         read_tokens = 0
         if order.top is not None:
             read_tokens = prompt_tokens if order.only_reads else order.choices * prompt_tokens + written_tokens
-        if written_tokens + read_tokens > limit:
-            raise ApiError(
-                400,
-                f"the request may take {written_tokens + read_tokens} tokens, of {len(order.prompts)} prompts "
-                f"({read_tokens} read, {written_tokens} written), but "
-                f"limits.tokens is {limit}; send fewer prompts at once, or ask for fewer tokens",
-                param="prompt",
-                code="too_long",
-            )
         bounds = {"tokens": written_tokens + read_tokens, "generated_tokens": written_tokens, "samples": rows}
         bounds["requests"] = rows * -(-order.max_tokens // PIECE)  # a stream may be written in pieces
         computed_tokens = (1 + order.choices) * prompt_tokens + read_tokens
         for unit in rated_limits:
             bounds[unit] = backend.rates.cost(unit, computed=computed_tokens, generated=written_tokens)
-        time_limits = [self.config.limits.seconds, payer.request.get("seconds")]
-        given_limits = [seconds for seconds in time_limits if seconds is not None]
-        if given_limits:
-            bounds["seconds"] = int(min(given_limits) * SECONDS_UNIT)
+        for unit, (limit, name) in caps.items():
+            if to_budget_unit(unit, bounds.get(unit, 0)) > limit:
+                raise ApiError(
+                    400,
+                    f"the request may take {format_amount(unit, bounds[unit])}, of {len(order.prompts)} prompts "
+                    f"({read_tokens} tokens read, {written_tokens} written), but {name} is {limit:g}; send fewer "
+                    "prompts at once, or ask for fewer tokens",
+                    param="prompt",
+                    code="too_long",
+                )
+        if "seconds" in caps:
+            bounds["seconds"] = int(caps["seconds"][0] * SECONDS_UNIT)
         return bounds
 
     def _booking_costs(self, backend: Backend, seconds: float) -> dict[str, int]:

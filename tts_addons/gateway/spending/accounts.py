@@ -26,7 +26,7 @@ class SharedAccount:
         name: The name.
         limits: The limits in whole units, by unit; `seconds` in millionths.
         hours: The length of a period in hours, counted from the epoch; None: one period without an end.
-        request: The default limits of a request by unit, in the units of `Budget`.
+        request: The most of each unit that a request may take, in the units of `Budget`.
         label: The name of the limits in messages.
     """
 
@@ -50,19 +50,27 @@ class SharedAccount:
         """Return when the current period ends; None: it has no end."""
         return None if self.hours is None else self.begin_of_period(now) + self.hours * 3600
 
-    def complete(self, budget: Budget, *, named: bool) -> Budget:
-        """Return a request's budget with the account's default limits in units that the budget leaves open.
+    def complete(self, budget: Budget, named: Collection[str]) -> Budget:
+        """Return a request's budget, lowered to what the account allows a request, in every unit.
 
         Args:
             budget: The budget.
-            named: Whether the request names the budget. A budget that is not named is lowered to the account's limits.
+            named: The units that the request itself limits. They are not lowered.
+
+        Raises:
+            ApiError: 400, the request names more than the account allows it.
         """
-        own_limits = budget.limits
-        limits = {**self.request, **own_limits}
-        if not named:
-            for unit, limit in self.limits.items():
-                limits[unit] = min(limits[unit], to_budget_unit(unit, limit))
-        return budget if limits == own_limits else Budget(**limits)  # pyright: ignore[reportArgumentType]
+        limits = budget.limits
+        for unit, most in self.request.items():
+            if unit in named and limits[unit] > most:
+                raise refuse_field(
+                    f"tts.budget.{unit}",
+                    f"budget {unit} is {limits[unit]:g}, but {self.label} allows a request {most:g}; ask for less",
+                )
+            limits[unit] = min(limits.get(unit, most), most)
+        for unit in self.limits.keys() - named:
+            limits[unit] = min(limits[unit], to_budget_unit(unit, self.limits[unit]))
+        return Budget(**limits)  # pyright: ignore[reportArgumentType]
 
 
 class Accounts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import secrets
 import sqlite3
 from collections import Counter, deque
@@ -389,7 +390,9 @@ class SharedBooks:
             amount, unspent = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
             if amount > unspent:
                 end_of_period = account.end_of_period(self._now())
-                later = "" if end_of_period is None else f", or wait {end_of_period - self._now():.0f} seconds"
+                # a request above the whole limit would be refused in the next period too
+                retry_s = None if end_of_period is None or amount > limit else end_of_period - self._now()
+                later = "" if retry_s is None else f", or wait {math.ceil(retry_s)} seconds"
                 raise ApiError(
                     429,
                     f"the budget is {format_amount(unit, amount)}, but of {account.label}, "
@@ -398,6 +401,7 @@ class SharedBooks:
                     kind="insufficient_quota",
                     param=f"tts.budget.{unit}",
                     code="insufficient_quota",
+                    retry_s=retry_s,
                 )
 
     def _book(self, account: SharedAccount, client: str, amounts: Amounts) -> None:

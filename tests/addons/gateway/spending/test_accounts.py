@@ -70,19 +70,19 @@ def statement(client: TestClient, key: dict[str, str], name: str) -> dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("unit", "limit", "request_limit", "spent", "left"),
+    ("unit", "limit", "spent", "left"),
     [
-        ("usd", 0.05, 0.03, 0.02, "0.03 usd"),
-        ("samples", 5, 3, 2, "3 samples"),
-        ("generated_tokens", 50, 30, 20, "30 generated_tokens"),
-        ("tokens", 90, None, 20, "70 tokens"),
+        ("usd", 0.05, 0.02, "0.03 usd"),
+        ("samples", 5, 2, "3 samples"),
+        ("generated_tokens", 50, 20, "30 generated_tokens"),
+        ("tokens", 90, 20, "70 tokens"),
     ],
 )
-def test_a_key_may_spend_what_its_account_limits(tmp_path, unit, limit, request_limit, spent, left):
+def test_a_key_may_spend_what_its_account_limits(tmp_path, unit, limit, spent, left):
     """The second request is paid from what the first has left, and a third that asks for more than that is refused with
     the remainder.
     """
-    account = {"budget": {unit: limit}, "request": {} if request_limit is None else {unit: request_limit}}
+    account = {"budget": {unit: limit}, "request": {} if unit == "tokens" else {unit: limit}}
     with Serving(tmp_path, accounts={"anna": account}) as client:
         first = ask(client, ANNA).json()
         assert first["tts"]["budget"] == {"tokens": 40, **account["request"]}
@@ -96,10 +96,10 @@ def test_a_key_may_spend_what_its_account_limits(tmp_path, unit, limit, request_
 
 
 def test_seconds_of_searches_add_up(tmp_path):
-    with Serving(tmp_path, accounts={"anna": {"budget": {"seconds": 60}, "request": {"seconds": 40}}}) as client:
-        assert ask(client, ANNA).json()["tts"]["budget"] == {"tokens": 40, "seconds": 40}
+    with Serving(tmp_path, accounts={"anna": {"budget": {"seconds": 60}, "request": {"seconds": 60}}}) as client:
+        assert ask(client, ANNA).json()["tts"]["budget"] == {"tokens": 40, "seconds": 60}
         told = statement(client, ANNA, "anna")
-        assert 0 < told["spent"]["seconds"] < 40
+        assert 0 < told["spent"]["seconds"] < 60
         assert told["left"]["seconds"] == pytest.approx(60 - told["spent"]["seconds"])
         refused(ask(client, ANNA, budget={"seconds": 60}), 429, "tts.budget.seconds", "insufficient_quota")
 
@@ -146,7 +146,7 @@ def test_totals_are_kept_by_key_and_period_over_a_restart(tmp_path):
 
 
 def test_a_model_alone_is_paid_in_the_units_of_the_account(tmp_path):
-    settings = {"accounts": {"anna": {"budget": {"usd": 0.05, "samples": 4}, "request": {"usd": 0.01, "samples": 1}}}}
+    settings = {"accounts": {"anna": {"budget": {"usd": 0.05, "samples": 4}, "request": {"usd": 0.04, "samples": 3}}}}
     with Serving(tmp_path, **settings) as client:
         body = {"model": "ten", "prompt": "3 + 4", "max_tokens": 10}
         assert client.post("/v1/completions", json={**body, "n": 3}, headers=ANNA).status_code == 200
@@ -155,18 +155,58 @@ def test_a_model_alone_is_paid_in_the_units_of_the_account(tmp_path):
         for more, unit in (({"n": 2}, "samples"), ({"max_tokens": 30}, "usd")):
             reply = client.post("/v1/completions", json={**body, **more}, headers=ANNA)
             refused(reply, 429, f"tts.budget.{unit}", "insufficient_quota")
+        for more, amount in (({"n": 4}, "4 samples"), ({"max_tokens": 50}, "0.05 usd")):
+            reply = client.post("/v1/completions", json={**body, **more}, headers=ANNA)
+            assert amount in refused(reply, 400, "prompt", "too_long")
 
 
-def test_dollars_need_prices(tmp_path):
-    accounts = {"anna": {"budget": {"usd": 1.0}, "request": {"usd": 0.1}}}
-    with Serving(tmp_path, models={"ten": {**PRICED, "backend": f"{HERE}:ten"}}, accounts=accounts) as client:
-        for reply in (
-            ask(client, ANNA),
-            client.post("/v1/completions", json={"model": "ten", "prompt": "3"}, headers=ANNA),
-        ):
-            assert "limits usd, but the record of the model 'policy'" in reply.json()["error"]["message"]
-            assert reply.status_code == 400
-        assert statement(client, ANNA, "anna")["spent"].get("tokens", 0) == 0
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"accounts": {"anna": {"budget": {"usd": 1.0}, "request": {"usd": 0.1}}}}, "accounts.anna"),
+        ({"limits": {"usd": 0.1}}, "no request to ten"),
+    ],
+)
+def test_dollars_need_prices_at_the_start(tmp_path, settings, name):
+    models = {"models": {"ten": {**PRICED, "backend": f"{HERE}:ten"}}}
+    with pytest.raises(ConfigError, match=name) as failure, Serving(tmp_path, **models, **settings):
+        pass
+    assert "the record of the model 'policy'" in failure.value.cause
+    assert "usd_in=" in (failure.value.hint or "")
+
+
+def test_the_least_limit_of_a_request_holds_in_every_unit(tmp_path):
+    """The model, the operator and the account limit a request. A request replaces the model's limits that it names."""
+    own = {"tokens": 40, "seconds": 30, "usd": 0.3}
+    model = {**PRICED, "budget": own, "presets": {"one": {"budget": 20}}}
+    request = {"usd": 0.2, "samples": 4, "seconds": 50}
+    settings = {"models": {"ten": model}, "accounts": {"anna": {"budget": {"usd": 1.0}, "request": request}}}
+    with pytest.raises(ConfigError, match=r"limits\.usd is 0\.2"), Serving(tmp_path, **settings, limits={"usd": 0.2}):
+        pass
+    with Serving(tmp_path, **settings, limits={"usd": 0.3, "tokens": 90}) as client:
+
+        def budget(key: dict[str, str], name: str = "ten", **options: Any) -> Any:
+            body = {"model": name, "messages": QUESTION, "tts": options}
+            return client.post("/v1/chat/completions", json=body, headers=key).json()["tts"]["budget"]
+
+        assert budget(BERT) == own
+        assert budget(BERT, "ten:one") == {**own, "tokens": 20}
+        assert budget(BERT, budget=80) == {**own, "tokens": 80}
+        assert budget(BERT, budget={"seconds": 40, "usd": None}) == {**own, "seconds": 40}
+        assert budget(ANNA) == {**own, "usd": 0.2, "samples": 4}
+        assert budget(ANNA, budget={"usd": 0.1}) == {**own, "usd": 0.1, "samples": 4}
+        message = refused(ask(client, ANNA, budget={"samples": 5}), 400, "tts.budget.samples", "invalid_value")
+        assert "the account 'anna'" in message
+        assert "at most 0.3" in refused(ask(client, BERT, budget={"usd": 0.4}), 400, "tts.budget", "invalid_value")
+
+
+@pytest.mark.parametrize("hours", [None, 24])
+def test_a_quota_says_when_it_renews(tmp_path, hours):
+    with Serving(tmp_path, accounts={"anna": {"budget": 50, "hours": hours}}) as client:
+        assert ask(client, ANNA).status_code == 200
+        headers = ask(client, ANNA, budget=50).headers
+        assert (headers.get("retry-after"), headers["x-should-retry"]) == (hours and "86400", "false")
+        assert "retry-after" not in ask(client, ANNA, budget=60).headers  # more than any period has
 
 
 def test_limits_above_64_bits_are_exact(tmp_path):
@@ -182,10 +222,6 @@ def test_limits_above_64_bits_are_exact(tmp_path):
         (
             {"anna": {"budget": {"usd": 1.0}}},
             "accounts.anna limits usd, but does not say how much a request takes that names none",
-        ),
-        (
-            {"anna": {"budget": 10, "request": {"usd": 1.0}}},
-            "accounts.anna.request.usd is 1, but the account's budget does not limit it",
         ),
         (
             {"anna": {"budget": {"usd": 1.0}, "request": {"usd": 2.0}}},
