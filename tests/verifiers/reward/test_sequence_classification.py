@@ -4,6 +4,7 @@ class for it.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,52 @@ def test_of_two_classes_it_is_the_probability_of_the_good_one(tmp_path: Path) ->
     logits, _ = classified(model, tokenizer, STEPS)
     assert score.whole == pytest.approx(float(logits.softmax(dim=-1)[1]), abs=1e-4)
     assert verifier.range == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_folder_of_a_sequence_classifier_is_read_by_its_chat_template(outputs: int, tmp_path: Path) -> None:
+    model, tokenizer = saved("qwen2", tmp_path, outputs)
+    verifier = Reward(record=str(tmp_path)).open()
+    [score] = ask(verifier, [path(STEPS)], Counting(), PROBLEM)
+    logits, _ = classified(model, tokenizer, STEPS)
+    expected = logits[0] if outputs == 1 else logits.softmax(dim=-1)[1]
+    assert score.whole == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_a_folder_of_a_token_classifier_is_read_behind_each_step(tmp_path: Path) -> None:
+    """The tokens are those of TRL's trainer: the prompt, then each step and a newline, encoded apart."""
+    import torch
+    import transformers
+
+    tokenizer = qwen_tokenizer()
+    config = model_of("qwen2", len(tokenizer)).config
+    config.num_labels = 2
+    model = transformers.AutoModelForTokenClassification.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    [score] = ask(Reward(record=str(tmp_path)).open(), [path(STEPS)], Counting(), PROBLEM)
+    ids, places = tokenizer.encode(PROBLEM), list[int]()
+    for step in STEPS:
+        ids += [*tokenizer.encode(step, add_special_tokens=False), *tokenizer.encode("\n", add_special_tokens=False)]
+        places.append(len(ids) - 1)
+    with torch.inference_mode():
+        shares = model(torch.tensor([ids])).logits[0].softmax(dim=-1)[places, 1]
+    assert score.steps == pytest.approx(shares.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, "has a LlamaForCausalLM, but"),
+        ({"architectures": ["LlamaForSequenceClassification"], "id2label": dict.fromkeys("012", "x")}, "of 3 classes"),
+        ({}, "no stated architecture"),
+    ],
+)
+def test_a_folder_of_another_model_is_refused_with_the_way_of_a_record(config, message, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=message) as failure:
+        Reward(record=str(tmp_path))
+    assert "mine.yaml" in (failure.value.hint or "")
 
 
 def test_a_head_of_another_number_of_classes_is_refused(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def reward_model(
     """Return a reward model; a loaded model is shared while a reference to it exists.
 
     Args:
-        record: Name of a record of this package, or path of a YAML file.
+        record: Name of a record of this package, or path of a YAML file or of a classifier's folder.
         weights: Folder or Hub name of weights and tokenizer; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
         device: The device of the backend; None: its default.

@@ -7,18 +7,22 @@ score is read, and what is read there. Separators and labels are texts and not t
 tokenizer only. Each text must encode to the number of tokens that the record states; this is checked when the model is
 loaded.
 
-A record has no code. `records/` has those of this package; `load` takes the name of one, or the path of a YAML file.
+A record has no code. `records/` has those of this package; `load` takes the name of one, or the path of a YAML file. It
+also makes the record of a folder with a classifier, as trainers write it.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from tts._common.sections import Section
 from tts.budget.budget import Rates
+from tts.checks import read_text
 from tts.errors import ConfigError, unknown_name
 
 SUFFIX = ".yaml"
@@ -214,14 +218,55 @@ def names() -> list[str]:
 
 
 def load(name: str) -> RewardRecord:
-    """Return a record of this package by its name, or of a YAML file by its path.
+    """Return a record of this package by its name, or of a YAML file or a classifier's folder by its path.
 
     Raises:
-        ConfigError: there is no such record or file, or the file is not a valid record.
+        ConfigError: there is no such record, file or folder, the file is not a valid record, or the folder has no
+            classifier of this form.
         MissingDependency: PyYAML is not installed.
     """
+    folder = Path(name).expanduser()
+    if folder.is_dir() and name not in names():
+        return _record_of_folder(folder)
     is_file = name.endswith((SUFFIX, ".yml"))
     if not is_file and name not in names():
         raise unknown_name("reward model", name, names())
     path = Path(name).expanduser() if is_file else _FOLDER / f"{name}{SUFFIX}"
     return RewardRecord.read_file(path, "record of a reward model", extra="engine")
+
+
+def _record_of_folder(folder: Path) -> RewardRecord:
+    """Return the record of a classifier that transformers has saved.
+
+    A classifier of sequences reads the chat of problem and solution at its last token. A classifier of tokens reads
+    each step at a newline behind it, as TRL's `PRMTrainer` trains it. One output is the score; of two, the score is the
+    probability of the second class.
+
+    Raises:
+        ConfigError: the folder has no configuration, or another model, or a classifier of more than two classes.
+    """
+    text = read_text("the configuration of a reward model", folder / "config.json", "give the folder of a saved model")
+    try:
+        config: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        raise ConfigError(f"{folder / 'config.json'} is no JSON object", hint="save the model again") from None
+    architecture = str((config.get("architectures") or ["model of no stated architecture"])[0])
+    is_process = architecture.endswith("ForTokenClassification")
+    outputs = len(config.get("id2label") or (0, 1))  # transformers leaves out the default of two
+    if not (is_process or architecture.endswith("ForSequenceClassification")) or outputs > 2:
+        found = f"{architecture} of {outputs} classes" if architecture.endswith("Classification") else architecture
+        raise ConfigError(
+            f"{folder} has a {found}, but a folder is read as a classifier of sequences or tokens of 1 or 2 classes",
+            hint="describe it in a YAML file: reward(record='mine.yaml'); its keys are in docs/how-to/reward_models.md",
+        )
+    layer = Layer(weight="score.weight", bias="score.bias" if is_process else None)
+    activation = "softmax" if outputs == 2 else "sigmoid" if is_process else "none"
+    return RewardRecord(
+        name=f"folder-{re.sub(r'[^a-zA-Z0-9_.-]', '-', folder.resolve().name)}",
+        model=str(folder),
+        kind="process" if is_process else "outcome",
+        architecture=str(config.get("model_type")),
+        template=Template(layout="parts", separator=Separator(text="\n")) if is_process else Template(layout="reply"),
+        readout=Head(layers=(layer,), outputs=outputs, activation=activation, good=outputs - 1),
+        source=f"{folder / 'config.json'}",
+    )

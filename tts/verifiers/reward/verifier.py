@@ -48,7 +48,8 @@ class Reward(Verifier):
     that its record names. An outcome model returns one score of the whole.
 
     Args:
-        record: The name of a record of this package ("math-shepherd", …), or the path of a YAML file.
+        record: The name of a record of this package ("math-shepherd", …), or the path of a YAML file or of a folder.
+            The folder has a classifier of sequences or of tokens, as transformers saves it.
         weights: A folder or Hub name; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
         device: The device of the backend; None: its default.
