@@ -72,6 +72,14 @@ def test_the_forecast_shows_what_the_task_makes_of_references(tts, files):
     assert not Path(".tts").exists()
 
 
+@pytest.mark.parametrize(("task", "verdict"), [("text", "wrong"), ("text(match='includes')", "right")])
+def test_the_forecast_tries_a_sentence_where_the_task_asks_for_no_form(tts, files, task: str, verdict: str):
+    Path("problems.jsonl").write_text('{"problem": "What is the capital of France?", "answer": "Paris"}\n')
+    _, told = accuracy(tts, "perfect", "--dry-run", "--set", f'task="{task}"')
+    assert re.search(rf"a sentence with it is +{verdict}", told)
+    assert ("match='includes'" in told.replace(task, "")) is (verdict == "wrong")
+
+
 def test_references_of_several_kinds_are_refused_before_anything_is_spent(tts, files):
     rows = [{"problem": f"p{i}", "answer": answer} for i, answer in enumerate(("14", "Paris"))]
     Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

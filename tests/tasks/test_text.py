@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tts import tasks
+from tts.errors import ConfigError
 from tts.tasks.base import Task, keyed_task
 from tts.tasks.text import TextTask
 from tts.types import Message, Problem
@@ -29,6 +31,19 @@ def test_equality_folds_case_and_spaces():
     assert task.equivalent("The  Straße\n", "the STRASSE")
     assert task.decide("a", "b") is False
     assert task.canonical(" A  b\n") == task.key(" A  b\n") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "includes"),
+    [("Paris.", True, True), ("It is **paris**, I think", False, True), ("Comparison", False, False)],
+)
+def test_an_answer_is_right_by_all_its_words_or_by_those_of_the_reference(answer, words, includes):
+    task = tasks.get("text(match='includes')")
+    assert (TextTask().accepts(answer, "Paris"), task.accepts(answer, "Paris")) == (words, includes)
+    assert task.decide(answer, "Paris") is words  # votes are counted as before
+    assert (TextTask().name, task.name) == ("text", "text(match='includes')")
+    with pytest.raises(ConfigError, match="match is 'some'"):
+        tasks.get("text(match='some')")
 
 
 def test_what_names_no_classes_of_answers_has_no_keys():

@@ -58,7 +58,8 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
 def print_references(prepared: PreparedStudy) -> None:
     """Print how the task reads the first reference answers of each data set.
 
-    Each reference is read from a right text and from a wrong text.
+    Each reference is read from a right text and from a wrong text. If the task asks for no form of the answer, it is
+    read from a sentence around it too.
     """
     from tts.experiments.output.tables import text_of
     from tts.experiments.study.task_choice import check_references
@@ -74,11 +75,20 @@ def print_references(prepared: PreparedStudy) -> None:
         "a right text gives": [f"{_short(check.right_answer)}, {verdict_words[check.right]}" for check in checks],
         "a wrong text gives": [f"{_short(check.wrong_answer)}, {verdict_words[check.wrong]}" for check in checks],
     }
+    if any(check.in_sentence is not None for check in checks):
+        sentence_words = {None: "-", False: "wrong", True: "right"}
+        columns["a sentence with it is"] = [sentence_words[check.in_sentence] for check in checks]
     typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
     if any(not check.right or check.wrong for check in checks):
         messages().print(
             "the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True
         )
+    elif any(check.in_sentence is False for check in checks):
+        hint = (
+            "the task compares whole texts, so whole sentences are wrong answers: ask for the bare answer, or look for "
+            "the reference in the answer by the line  task: text(match='includes')"
+        )
+        messages().print(hint, soft_wrap=True)
 
 
 def _short(answer: str | None) -> str:

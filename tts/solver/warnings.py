@@ -13,6 +13,7 @@ from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.setup import OnError, Setup
+from tts.tasks.text import TextTask
 from tts.types import Candidate, Usage
 
 _REPORTED_SHARE = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
@@ -93,7 +94,7 @@ def solution_warnings(
     elif not selected.answers and outcome.error is None:
         yield "no candidate was completed, so there is no answer"
     yield from _unknown_scores(search)
-    if search.task.name == "text" and isinstance(setup.selection, Majority):
+    if isinstance(search.task, TextTask) and isinstance(setup.selection, Majority):
         yield from _free_text_votes(outcome.candidates)
     unpaid = sum([c.trajectory.node in search.scoring.unpaid for c in outcome.candidates])
     if unpaid:

@@ -98,6 +98,13 @@ class Task(ABC):
         """Whether two answers mean the same; answers that `decide` leaves open count as different."""
         return bool(self.decide(a, b))
 
+    def accepts(self, answer: str, reference: str) -> bool | None:
+        """Whether an answer is right by a reference answer: by default the result of `decide`.
+
+        None: `equivalent` decides, which may take seconds.
+        """
+        return self.decide(answer, reference)
+
     def known_key(self, answer: str) -> str | None:
         """Return the key of an answer: by default its canonical form."""
         return self.canonical(answer)

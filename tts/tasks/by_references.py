@@ -108,7 +108,7 @@ def with_final_answers(problems: Iterable[Problem], task: str | None, where: str
     cleaned: list[Problem] = []
     changes: list[tuple[str, str]] = []  # a reference, and its final answer
     for problem in problems:
-        if not problem.answer or (problem.task or task) in _VERBATIM:
+        if not problem.answer or (problem.task or task or "").partition("(")[0] in _VERBATIM:
             cleaned.append(problem)
             continue
         final = final_of(problem.answer)

@@ -82,6 +82,10 @@ class IsolatedTask:
         """Whether two answers are equivalent, by cheap rules; where the task fails, only equal texts are."""
         return self._try(a == b, "its answer equals no other", "decide", a, b)
 
+    def accepts(self, answer: str, reference: str) -> bool | None:
+        """Whether an answer is right by a reference; where the task fails, only an equal text is."""
+        return self._try(answer == reference, "its answer equals no other", "accepts", answer, reference)
+
     def equivalent(self, a: str, b: str) -> bool:
         """Whether two answers mean the same; where the task fails, only equal texts do."""
         return self._try(a == b, "its answer equals no other", "equivalent", a, b)

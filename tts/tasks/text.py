@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tts.checks import check_parameters, choice
 from tts.tasks.base import Task, fold_text
 from tts.tasks.extraction import clean, last_marker, last_tag
 
@@ -20,14 +25,30 @@ _WRAPPING = (
 _MOST_LAYERS = 4
 
 
+@dataclass(frozen=True, kw_only=True)
 class TextTask(Task):
     """Questions without a format of their own: the prompt is passed on as it is, and steps are paragraphs.
 
     Two answers are equal if their words are equal. Case, spaces, bold and quotes around the whole answer, and its full
     stop make no difference.
+
+    Args:
+        match: The rule by which an answer is right. "words": its words are those of the reference. "includes": the
+            words of the reference stand somewhere in it, so that "not Paris" is right too.
+
+    Raises:
+        ConfigError: `match` is another text.
     """
 
-    name: str = "text"
+    match: Annotated[Literal["words", "includes"], choice("words", "includes")] = "words"
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The task's text form, by which results are distinguished."""
+        return "text" if self.match == "words" else f"text(match={self.match!r})"
 
     def extract(self, text: str) -> str | None:
         """Return the answer of a text, or None where it is empty.
@@ -40,6 +61,13 @@ class TextTask(Task):
         marker_end = last_marker(text)
         answer = text.strip() if marker_end is None else clean(text[marker_end:])
         return answer or None
+
+    def accepts(self, answer: str, reference: str) -> bool:
+        """Whether an answer has the words of the reference, and by "words" no others."""
+        if self.match == "words":
+            return self.canonical(answer) == self.canonical(reference)
+        words = re.escape(self.canonical(reference))
+        return re.search(rf"(?<!\w){words}(?!\w)", fold_text(answer)) is not None
 
     def canonical(self, answer: str) -> str:
         """Return an answer in folded case, without bold, quotes, and the full stop or exclamation mark."""

@@ -42,7 +42,7 @@ class Checker(Verifier):
         if answer is None:
             return StepScores(whole=0.0, note="The solution has no answer.")
         reference = problem.answer or ""
-        is_right = calls.task.decide(answer, reference)
+        is_right = calls.task.accepts(answer, reference)
         if is_right is None:
             is_right = await run_in_thread(calls.task.equivalent, answer, reference)
         return StepScores(whole=float(is_right), note=f"The answer {answer} is {'right' if is_right else 'wrong'}.")

@@ -23,6 +23,7 @@ from tts.search.strategies.samples.single import Single
 from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
 from tts.tasks.schemas.limits import SchemaLimits
+from tts.tasks.text import TextTask
 from tts.types import Message, Problem, pictures_in
 from tts.verifiers.compatibility import RATED, check_rates
 from tts_addons.gateway.config import GatewayLimits, budget_of, merge_limits
@@ -213,7 +214,7 @@ def _widen(plan: Plan | None, choices: int, task: Task, *, has_verifier: bool) -
         has_verifier: Whether a verifier scores the answers.
     """
     if plan is None:
-        return Plan.of(BestOfN(n=choices)) if task.name == "text" and not has_verifier else None
+        return Plan.of(BestOfN(n=choices)) if isinstance(task, TextTask) and not has_verifier else None
     if not isinstance(plan.strategy, Single):
         return plan
     return dataclasses.replace(plan, strategy=BestOfN(n=choices, temperature=plan.strategy.temperature))

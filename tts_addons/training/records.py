@@ -122,7 +122,7 @@ def search_rows(
         if answer is None:
             return False
         if answer not in verdicts:
-            decision = task.decide(answer, reference)
+            decision = task.accepts(answer, reference)
             verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
         return verdicts[answer]
 

@@ -195,7 +195,7 @@ def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
     def is_right(candidate: Candidate) -> bool:
         answer = candidate.answer
         if answer is not None and answer not in verdicts:
-            decision = task.decide(answer, reference)
+            decision = task.accepts(answer, reference)
             verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
         return verdicts[answer]
 

@@ -23,7 +23,7 @@ def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | Non
         return None
     if answer is None:
         return False
-    fast_verdict = task.decide(answer, problem.answer)
+    fast_verdict = task.accepts(answer, problem.answer)
     return task.equivalent(answer, problem.answer) if fast_verdict is None else fast_verdict
 
 
@@ -141,7 +141,7 @@ def _decide(answer: str | None, task: Task, problem: Problem) -> bool | None:
     """Return the verdict of a task's fast rules; None: the rules do not decide, or there is no reference."""
     if problem.answer is None:
         return None
-    return False if answer is None else task.decide(answer, problem.answer)
+    return False if answer is None else task.accepts(answer, problem.answer)
 
 
 def _stepwise_roles(

@@ -286,7 +286,7 @@ class LocalExecutor:
         answers = {solution.answer}
         if self._config.record.candidates:
             answers.update(candidate.answer for candidate in solution.candidates)
-        return any(task.decide(answer, reference) is None for answer in answers if answer is not None)
+        return any(task.accepts(answer, reference) is None for answer in answers if answer is not None)
 
     def _result_of_cell(self, cell: Cell, solution: Solution, task: Task, task_warnings: Sequence[str]) -> CellResult:
         """Return the result of a cell, with its answer judged.

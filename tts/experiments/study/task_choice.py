@@ -13,9 +13,11 @@ from typing import Final
 from tts import tasks
 from tts._core.logs import get_logger
 from tts.errors import ConfigError
+from tts.experiments.run.candidates import judge_answer
 from tts.experiments.study.config import StudyConfig
 from tts.tasks.base import Task
 from tts.tasks.by_references import TaskChoice, choose_task, with_final_answers
+from tts.tasks.framing import OPEN_ENDED
 from tts.types import Problem
 
 Problems = Mapping[str, Mapping[str, Problem]]
@@ -23,6 +25,7 @@ _UNDECIDED: Final = (None, "text")  # tasks of a model's record that say nothing
 
 _MOST_CHECKED: Final = 5  # references of a data set that are shown
 _TEXT: Final = "We work it out step by step. The answer is {answer}."
+_SENTENCE: Final = "That would be {answer}, as far as I know."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class ReferenceCheck:
         right: Whether the task accepts `right_answer`, as it should.
         wrong_answer: The answer extracted from a text that states another answer; None: no answer was found.
         wrong: Whether the task accepts `wrong_answer`, as it should not.
+        in_sentence: Whether the task accepts a sentence that has the reference in it; None: the task's prompt asks for
+            another form of the answer.
     """
 
     dataset: str
@@ -46,6 +51,7 @@ class ReferenceCheck:
     right: bool
     wrong_answer: str | None
     wrong: bool
+    in_sentence: bool | None
 
 
 def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems, Mapping[str, TaskChoice]]:
@@ -124,14 +130,17 @@ def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceC
             ]
             wrong_reference = (other_answers[0] if other_answers else None) or f"{problem.answer}{problem.answer}"
             try:
-                checks.append(_check(name, task, str(problem.answer), wrong_reference))
+                checks.append(_check(name, task, problem, wrong_reference))
             finally:
                 task.close()
     return checks
 
 
-def _check(dataset: str, task: Task, reference: str, wrong_reference: str) -> ReferenceCheck:
-    """Return the check of a task on a text that states the reference, and a text that states a wrong one."""
+def _check(dataset: str, task: Task, problem: Problem, wrong_reference: str) -> ReferenceCheck:
+    """Return the check of a task on texts that state the reference, and on a text that states a wrong one."""
+    reference = str(problem.answer)
+    asks_for_form = task.prompt(problem) != OPEN_ENDED.prompt(task.name, problem, "solve", ())
+    sentence = _SENTENCE.format(answer=reference)
     right_answer = task.extract(_TEXT.format(answer=reference))
     wrong_answer = task.extract(_TEXT.format(answer=wrong_reference))
     return ReferenceCheck(
@@ -139,7 +148,8 @@ def _check(dataset: str, task: Task, reference: str, wrong_reference: str) -> Re
         task=task.name,
         reference=reference,
         right_answer=right_answer,
-        right=right_answer is not None and task.equivalent(right_answer, reference),
+        right=bool(judge_answer(right_answer, task, problem)),
         wrong_answer=wrong_answer,
-        wrong=wrong_answer is not None and task.equivalent(wrong_answer, reference),
+        wrong=bool(judge_answer(wrong_answer, task, problem)),
+        in_sentence=None if asks_for_form else judge_answer(task.extract(sentence), task, problem),
     )
