@@ -10,6 +10,8 @@
     return visible(line.length > length ? line.slice(0, length).replace(/[\ud800-\udbff]$/, "") + "…" : line);
   };
   const whole = (value) => value === null ? "unknown" : value.toLocaleString("en-US");
+  const dollars = (value) => value === null || value === undefined ? "unknown" : "$" + value.toLocaleString("en-US",
+    {minimumFractionDigits: 2, maximumFractionDigits: Math.min(20, Math.max(4, 2 - Math.floor(Math.log10(Math.abs(value) || 1))))});
   const number = (value, digits = 3) => {
     if (value === null || value === undefined) return "unknown";
     if (value === 0) return "0";

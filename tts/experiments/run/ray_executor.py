@@ -119,7 +119,7 @@ class RayExecutor:
             if isinstance(cause, TTSError):
                 raise cause from None
             raise EngineError(
-                f"no worker starts: {one_line(failure)}", hint="run the study here to see why"
+                f"no worker starts: {_first_line(failure)}", hint="run the study here to see why"
             ) from failure
 
     async def _start_workers(self, num_workers: int) -> Settings:
@@ -169,7 +169,8 @@ class RayExecutor:
         except self._ray.exceptions.RayError as failure:  # the worker died, or its reply was lost with its node
             if isinstance(failure, self._ray.exceptions.RayActorError) and worker in self._workers:
                 self._workers[self._workers.index(worker)] = self._start_worker()
-            raise WorkerLost(one_line(failure)) from failure
+                LOG.warning("a worker was lost, and a new one takes its cells: %s", _first_line(failure))
+            raise WorkerLost(_first_line(failure)) from None
         finally:
             worker.keys.remove(cell.key)
             self._free_slots.release()
@@ -197,6 +198,11 @@ class RayExecutor:
 
 def _answer(reference: Any) -> asyncio.Future[Any]:
     return asyncio.wrap_future(reference.future())
+
+
+def _first_line(failure: Exception) -> str:
+    """Return the class of an error of Ray and the first line of its message, which pages may follow."""
+    return f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0].strip()}"
 
 
 def _cause(failure: Any) -> Exception:
