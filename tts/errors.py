@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tts._core.display import one_visible_line
 
@@ -178,17 +178,28 @@ def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency
     )
 
 
+_OTHER_WORDS: Final = {  # words of other programs, and what this library calls them
+    **dict.fromkeys(("base_url", "api_base", "endpoint"), ("url",)),
+    **dict.fromkeys(("dollar", "dollars", "cost"), ("usd",)),
+    **dict.fromkeys(("vote", "voting", "majority_vote", "majority_voting"), ("majority", "self_consistency")),
+}
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, with the nearest known names."""
     names = sorted(known)
     near = nearest_names(name, names)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    if name.lower().replace("-", "_") in ("api_key", "apikey") and "model" not in near:
+        hint = "keys are no settings: set the environment variable TTS_API_KEY, or name another by key_variable"
     return ConfigError(f"{kind} is {quote(name)}, but no {kind} has that name", hint=hint)
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return at most three known names that a name may have been meant as, the nearest first."""
-    return difflib.get_close_matches(name[:200], list(known), n=3)
+    names, written = list(known), name[:200].lower().replace("-", "_")
+    meant = [other for other in _OTHER_WORDS.get(written, ()) if other in names]
+    return meant or difflib.get_close_matches(name[:200], names, n=3) or difflib.get_close_matches(written, names, n=3)
 
 
 def quote(value: Any) -> str:

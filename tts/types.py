@@ -578,7 +578,7 @@ class Solution:
         model: The name of the policy.
         seed: The run's seed.
         oracle: Whether a verifier saw the reference answer.
-        failures: The number of failed rows by kind, those of verifiers' models included.
+        failures: The number of failed rows by kind, those of verifiers' models and repeated ones included.
         warnings: One line each.
         reproducible: Whether the same call gives the same solution again.
         trace: The record of the search (`tts.trace.trace.Trace`).

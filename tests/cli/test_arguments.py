@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts.budget.budget import Budget
+from tts.budget.units import format_usd
 from tts.cli.arguments import parse_budget, read_problem
-from tts.errors import ConfigError
+from tts.errors import ConfigError, nearest_names, unknown_name
 
 
 @pytest.mark.parametrize(
@@ -25,8 +26,45 @@ def test_budgets(text, budget):
 
 
 def test_what_a_budget_prints_parses_back():
-    budget = Budget(tokens=9, samples=4, seconds=0.5)
+    budget = Budget(tokens=9, samples=4, seconds=0.5, usd=0.00005)
     assert parse_budget(str(budget)) == budget
+    assert str(budget).endswith("usd=0.00005")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("2k", "write 2000"),
+        ("tokens=1.5M", "write 1500000"),
+        ("$0.001", "write usd=0.001"),
+        ("usd=$0.00002", "write usd=0.00002"),
+        ("dollars=1", "did you mean usd?"),
+        ("FLOPs=1", "did you mean flops?"),
+        ("many", "write a number of tokens"),
+    ],
+)
+def test_what_people_write_gets_a_hint(text, hint):
+    with pytest.raises(ConfigError) as failure:
+        parse_budget(text)
+    assert (failure.value.hint or "").startswith(hint)
+
+
+def test_words_of_other_programs_are_known():
+    assert nearest_names("base_url", ["model", "url"]) == ["url"]
+    assert nearest_names("vote", ["best_of_n", "self_consistency"]) == ["self_consistency"]
+    assert "TTS_API_KEY" in (unknown_name("option", "api_key", ["url"]).hint or "")
+
+
+def test_dollars_are_shown_as_people_write_them():
+    amounts = (0, 0.05, 12.5, 1234.5, 0.0123456, 0.00005)
+    assert [format_usd(amount) for amount in amounts] == [
+        "$0.00",
+        "$0.05",
+        "$12.50",
+        "$1,234.50",
+        "$0.0123",
+        "$0.00005",
+    ]
 
 
 LIMITS = {"tokens": 2000, "samples": 4, "seconds": 0.5, "usd": 0.25, "verifier_calls": 3}

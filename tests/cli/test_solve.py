@@ -327,7 +327,7 @@ def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
     assert (rows["tokens reused"], rows["calls"]) == ("unknown", "unknown")
     assert rows["tokens out"] == "15 (1,200 more cancelled; estimated: not reported)"
     assert rows["confidence"] == "1.00 (a probability of being right)"
-    assert (result.exit_code, result.stderr) == (0, "failed rows: 1 content, 2 timeout\n")
+    assert (result.exit_code, result.stderr) == (0, "failed tries of rows: 1 content, 2 timeout\n")
 
 
 def test_every_option_of_the_library_s_solve_that_is_text_is_there(tts):

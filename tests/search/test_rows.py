@@ -233,6 +233,8 @@ def test_a_continuation_that_fails_leaves_the_row_where_it_was() -> None:
     ).solution
     assert [c.trajectory.full_text for c in solution.candidates] == ["w w w w w w A: 4"] * 2
     assert solution.failures == {"OSError": 4}
+    assert "4 rows were repeated after OSError: gone" in solution.warnings
+    assert not any("failed" in line for line in solution.warnings)
 
 
 def test_three_failures_of_continuations_fail_a_row() -> None:

@@ -142,6 +142,8 @@ def test_a_lost_vote_counts_in_no_mean_and_a_reply_that_another_try_made_good_is
     mended = judged(Judging(fault=lambda number, _body: "500" if number == 1 else ""), votes=2)
     assert scores(mended) == [0.7, 0.7, 0.7]
     assert mended.solution.failures == {"ServerError": 1}
+    assert any("repeated after ServerError" in line for line in mended.solution.warnings)
+    assert any("failed: ServerError" in line for line in lost.solution.warnings)
 
 
 def test_what_cannot_be_read_is_no_failure_and_is_counted_among_what_came() -> None:

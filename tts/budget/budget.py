@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from tts.budget.units import PRICED_UNITS, USD_UNIT, WHOLE_UNITS
+from tts.budget.units import PRICED_UNITS, USD_UNIT, WHOLE_UNITS, format_plain
 from tts.errors import ConfigError, quote, unknown_name
 
+_WRITTEN = re.compile(
+    r"(?P<dollar>\$?)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<scale>[km]?)\s*(?P<usd>(?:usd|dollars?|\$)?)", re.IGNORECASE
+)
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
 
 
@@ -134,8 +138,10 @@ class Rates:
 
 def format_limits(limits: Mapping[str, float]) -> str:
     """Return limits as a text, such as "tokens=400, usd=0.5"."""
-    texts = [f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in limits.items()]
-    return ", ".join(texts)
+    texts = {unit: f"{value:g}" if unit in _LEAST else f"{value}" for unit, value in limits.items()}
+    if "usd" in limits:
+        texts["usd"] = format_plain(limits["usd"])
+    return ", ".join(f"{unit}={text}" for unit, text in texts.items())
 
 
 def check_units(given: Iterable[str]) -> None:
@@ -148,6 +154,15 @@ def check_units(given: Iterable[str]) -> None:
     for unit in given:
         if unit not in units:
             raise unknown_name("budget unit", str(unit), units)
+
+
+def amount_hint(written: Any) -> str:
+    """Return the cure of an amount such as "$0.001" or "2k"; "" for anything else."""
+    found = _WRITTEN.fullmatch(str(written).strip())
+    if found is None:
+        return ""
+    number = float(found["number"]) * {"": 1, "k": 10**3, "m": 10**6}[found["scale"].lower()]
+    return f"write {'usd=' if found['dollar'] or found['usd'] else ''}{format_plain(number, 15)}"
 
 
 def _whole(unit: str, value: Any) -> int:
@@ -196,7 +211,7 @@ def _number(unit: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):  # numpy's booleans are no `Real` either
         raise ConfigError(
             f"budget {unit} is {quote(value)}, but must be a number",
-            hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
+            hint=amount_hint(value) or "give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
         )
     number: Any = value
     try:

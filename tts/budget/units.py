@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 USD_UNIT: Final = 10**15  # accounts count dollars in 1e-15
@@ -56,6 +58,18 @@ LENGTH_UNITS: Final = (*GENERATED_UNITS, *PRICED_UNITS)  # units of which a long
 TOKEN_UNITS: Final = _select(lambda unit: unit.is_tokens)
 COUNT_UNITS: Final = tuple(name for name in UNITS if name not in LENGTH_UNITS)
 FIXED_UNITS: Final = tuple(name for name in COUNT_UNITS if name not in TOKEN_UNITS)  # the same however long a row is
+
+
+def format_plain(value: float, digits: int = 6) -> str:
+    """Return a number with at most `digits` significant digits and without an exponent, such as "0.00005"."""
+    return f"{Decimal(f'{value:.{digits}g}'):f}"
+
+
+def format_usd(value: float) -> str:
+    """Return dollars as people write them, such as "$12.50" or "$0.00005": without an exponent."""
+    decimals = max(4, 2 - math.floor(math.log10(abs(value)))) if value else 2
+    whole, _, cents = f"{value:,.{decimals}f}".partition(".")
+    return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"
 
 
 def to_user_amount(unit: str, amount: int) -> float:

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from tts.budget.budget import Budget, check_units
+from tts.budget.budget import Budget, amount_hint, check_units
 from tts.errors import ConfigError
 from tts.tasks.conversation import conversation, read_examples, read_messages
 from tts.types import Prompt
@@ -135,4 +135,4 @@ def _number(value: str, text: str) -> float:
             return number_type(value)
         except ValueError:
             continue
-    raise ConfigError(f"the budget is {text!r}, but {value!r} is no number", hint=_FORM)
+    raise ConfigError(f"the budget is {text!r}, but {value!r} is no number", hint=amount_hint(value) or _FORM)

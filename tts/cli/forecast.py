@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tts._core.display import one_visible_line, visible
+from tts.budget.units import format_usd
 from tts.cli.terminal import messages, table_width
 
 if TYPE_CHECKING:
@@ -116,5 +117,5 @@ def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
         "tokens": format_cost("tokens", f"{prefix}{{:,.0f}}".format),
         "at most": format_cost("at_most", "{:,.0f}".format),
         "time": format_cost("seconds", duration),
-        "dollars": format_cost("usd", "${:,.2f}".format),
+        "dollars": format_cost("usd", format_usd),
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tts._core.display import one_visible_line, visible
+from tts.budget.units import format_usd
 from tts.cli.boundary import warn
 from tts.cli.terminal import messages, output
 from tts.errors import ConfigError, TTSError
@@ -105,7 +106,7 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
             console.print(Text(f"why: {one_visible_line(reason)}"), soft_wrap=True)
     if solution.failures:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(solution.failures.items()))
-        messages().print(f"failed rows: {one_visible_line(kinds)}", soft_wrap=True)
+        messages().print(f"failed tries of rows: {one_visible_line(kinds)}", soft_wrap=True)
     for text in solution.warnings:
         warn(text)
 
@@ -155,21 +156,16 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
 def _rate(solution: Solution) -> list[tuple[str, str, str]]:
     """Return a row of requests, of dollars and of FLOPs, each only where the budget limits its unit."""
     usage, remaining = solution.usage, solution.remaining
-    usd = _UNKNOWN if usage.usd is None else _decimal(usage.usd)
+    usd = _UNKNOWN if usage.usd is None else format_usd(usage.usd)
     flops = _UNKNOWN if usage.flops is None else f"{usage.flops:.3g}"
     rows: list[tuple[str, str, str]] = []
     if "requests" in remaining:
         rows.append(("requests", f"{usage.requests or 0:,} ({remaining['requests']:,} left)", ""))
     if "usd" in remaining:
-        rows.append(("dollars", f"{usd} ({_decimal(remaining['usd'])} left)", ""))
+        rows.append(("dollars", f"{usd} ({format_usd(remaining['usd'])} left)", ""))
     if "flops" in remaining:
         rows.append(("FLOPs", f"{flops} ({remaining['flops']:.3g} left)", ""))
     return rows
-
-
-def _decimal(amount: float) -> str:
-    """Return dollars without an exponent and without trailing zeros."""
-    return f"{amount:,.6f}".rstrip("0").rstrip(".")
 
 
 def check_solution(solution: Solution) -> bool | None:

@@ -291,6 +291,7 @@ class MeteredCalls:
                 )
                 if sample.error or sample.finish == "error":  # counted also where a retry of the backend succeeded
                     self.note_failures(sample.error or "error")
+                    self.notes.repeats[sample.error.partition(": ")[0]] += sample.finish != "error"
                 if sample.handle is not None:
                     self._backend.release([sample.handle])
 

@@ -262,12 +262,14 @@ class CallNotes:
         unknown: The counts of texts that could not be read, by what and kind (see `Calls.note_unread`).
         judgements: The prompts to models, with the replies.
         failures: The number of replies and scores in which a model or its server failed, by kind.
+        repeats: Those of them that were repeated with success, by kind.
         causes: The cause of the first failure of each kind.
     """
 
     unknown: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     judgements: list[Judgement] = field(default_factory=list[Judgement])
     failures: Counter[str] = field(default_factory=Counter[str])
+    repeats: Counter[str] = field(default_factory=Counter[str])
     causes: dict[str, str] = field(default_factory=dict[str, str])
 
     def note_failures(self, kind: str, cause: str, number: int) -> None:

@@ -58,7 +58,8 @@ class Writer(Sizes):
         sampling: The sampling of the run.
         unbegun: The number of rows of `expand` calls that the budget did not begin.
         begins_all_at_once: Whether some request had as many rows as the budget pays, and all of them began at once.
-        failures: The failed rows by kind.
+        failures: The rows that failed or were repeated, by kind.
+        repeats: Those of them that were repeated, by kind.
         causes: The cause of the first failure of each kind.
         retry_s: The longest wait before a retry that a server asked for, in seconds; 0: none asked.
         timed_out: Whether the time cut a row short.
@@ -79,6 +80,7 @@ class Writer(Sizes):
         self.unbegun = 0
         self.begins_all_at_once = False
         self.failures: Counter[str] = Counter()
+        self.repeats: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.retry_s = 0.0
         self.timed_out = False
@@ -476,7 +478,8 @@ class Writer(Sizes):
         """Add a call's sample of a row to the tree."""
         finish = sample.finish
         if sample.error or finish == "error":  # counted also where a retry of the backend succeeded
-            self._count_failure(sample)
+            is_repeated = finish != "error" or (row.path is not None and row.failures + 1 < _TRIES)
+            self._count_failure(sample, is_repeated=is_repeated)
         if finish == "error" and row.path is not None:  # the row keeps the text of its earlier calls
             row.failures += 1
             if sample.error == OUT_OF_TIME:
@@ -611,11 +614,12 @@ class Writer(Sizes):
             self._rollout_paths.append(child)
         return child
 
-    def _count_failure(self, sample: Sample) -> None:
-        """Count a failure by its kind, unless the time was over."""
+    def _count_failure(self, sample: Sample, *, is_repeated: bool) -> None:
+        """Count a failure by its kind, unless the time was over; `is_repeated`: whether the row was tried again."""
         if sample.error != OUT_OF_TIME:
             kind, _colon, cause = (sample.error or "error").partition(": ")
             self.failures[kind] += 1
+            self.repeats[kind] += is_repeated
             self.causes.setdefault(kind, cause)
             self.retry_s = max(self.retry_s, sample.retry_s)
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from tts.budget.units import PLACE_UNITS
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError
-from tts.search.ends import StopDecision
+from tts.search.ends import CallNotes, StopDecision
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
+from tts.search.writer import Writer
 from tts.solver.setup import OnError, Setup
 from tts.tasks.text import TextTask
 from tts.types import Candidate, Usage
@@ -81,9 +82,8 @@ def solution_warnings(
         usage: The usage of the whole run.
     """
     yield from search.notes.warnings
-    for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring.notes)):
-        for kind, count in source.failures.items():
-            yield f"{count} {label} failed: {cause_of(kind, source.causes)}"
+    yield from _failures("rows", search.rows)
+    yield from _failures("replies or scores of verifiers", search.scoring.notes)
     if outcome.error is not None:
         yield f"the run failed: {outcome.error.cause}"
     count = len(outcome.candidates)
@@ -220,6 +220,16 @@ def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> Iterator[
     if shares_left[unit] >= _REPORTED_SHARE:
         explanation = "all solutions begin at once under this stop rule, and none begins later"
         yield f"{shares_left[unit]:.0%} of the {unit} are left: {explanation}"
+
+
+def _failures(label: str, source: Writer | CallNotes) -> Iterator[str]:
+    """Yield the warnings of failed and of repeated rows, replies or scores; `label` names them."""
+    for kind, count in source.failures.items():
+        repeats, cause = source.repeats[kind], cause_of(kind, source.causes)
+        if count > repeats:
+            yield f"{count - repeats} {label} failed: {cause}"
+        if repeats:
+            yield f"{repeats} {label} were repeated after {cause}"
 
 
 def cause_of(kind: str, causes: Mapping[str, str]) -> str:

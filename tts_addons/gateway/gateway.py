@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tts._core.logs import get_logger
 from tts.budget.account import Account
 from tts.budget.budget import Budget
+from tts.budget.units import format_plain
 from tts.errors import ConfigError, EngineError, TTSError, quote
 from tts.models.record import ModelRecord
 from tts.search.strategies.samples.single import Single
@@ -606,8 +607,8 @@ def limit_budget(budget: Budget, most: Mapping[str, float]) -> Budget:
         limit = limits.setdefault(unit, operator_limit)
         if limit > operator_limit:
             raise ConfigError(
-                f"budget {unit} is {quote(limit)}, but this server allows {operator_limit:g}",
-                hint=f"ask for at most {operator_limit:g}",
+                f"budget {unit} is {quote(limit)}, but this server allows {format_plain(operator_limit)}",
+                hint=f"ask for at most {format_plain(operator_limit)}",
             )
     return Budget(**limits)  # pyright: ignore[reportArgumentType]
 

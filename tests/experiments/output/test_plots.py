@@ -182,3 +182,23 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path):
         plots.save(figure, tmp_path / "curve.jpg")
     with pytest.raises(ConfigError, match="cannot be written"):
         plots.save(figure, tmp_path / "missing" / "curve.png")
+
+
+def test_many_lines_of_many_strategies_are_distinct():
+    """A colour comes again at the seventh strategy, whose lines have other markers and dashes."""
+    curves = [curve(f"{s} {line}", strategy=f"s{s}") for s in range(7) for line in range(7)]
+    lines = plots._lines(curves, [curves], "tokens", curves)  # pyright: ignore[reportPrivateUsage]
+    looks = {tuple(str(line.style[name]) for name in ("color", "marker", "linestyle")) for line in lines.values()}
+    assert len(looks) == len(curves)
+
+
+def test_own_axes_hold_their_legend():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3))
+    axes = figure.subplots(1, 2)
+    edges = [ax.get_position().x1 for ax in axes]
+    for ax in axes:
+        plots.draw([curve("majority"), curve("a longer name of a line")], ax=ax)
+    drawn = [ax.get_tightbbox().transformed(figure.transFigure.inverted()).x1 for ax in axes]
+    assert all(end <= edge for end, edge in zip(drawn, edges, strict=True))

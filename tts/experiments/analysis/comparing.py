@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.budget.units import format_plain
 from tts.errors import ConfigError
 from tts.experiments.analysis.curves import AXES, Curve, Floats
 from tts.experiments.analysis.names import strategy_of
@@ -233,7 +234,7 @@ def amount(value: float) -> str:
     for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             return f"{value / factor:.3g}{letter}"
-    return f"{value:.3g}"
+    return format_plain(value, 3)
 
 
 def format_points(difference: Estimate) -> str:

@@ -74,6 +74,7 @@ _NARROW = 1.15  # ratio of a line's greatest to its least cost, up to which bars
 _PANEL = (5.2, 3.6)  # inches of a single panel, whose legend comes beside it
 _PANEL_INCHES = (3.1, 2.4)  # inches of a panel among several
 _MOST_BANDS = 5  # bands of a panel; more lines have whiskers, since bands would cover each other
+_LEAST_SHARE = 0.3  # share of a caller's axes that stays beside the names of lines
 _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis is logarithmic
 
 
@@ -96,8 +97,8 @@ def draw(
         front: Whether to mark the Pareto front, where there are several curves.
         labels: The words of the legend for a line, by the line's label.
         order: All curves of a study, by whose order a strategy has the same colour in all its figures; (): `curves`.
-        ax: The axes to draw one panel in, whose figure is returned without a caption. The legend is beside the axes. A
-            layout such as "constrained" leaves room for the legend.
+        ax: The axes to draw one panel in, whose figure is returned without a caption. The legend is beside the axes. If
+            the figure has no layout such as "constrained", the axes are narrowed to make room for it.
 
     Costs that differ by a factor of 5 have a logarithmic axis, if none is 0.
 
@@ -126,6 +127,8 @@ def draw(
         _dress(axes, x, logarithmic=_is_log(drawn_curves, x))
         has_front = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
         name_lines(figure, axes, lines, labels, front=_FRONT if has_front else None, own=ax is None)
+        if ax is not None and figure.get_layout_engine() is None:
+            _narrow(ax)
         if ax is None:
             front_facts = ["grey discs: Pareto front"] if has_front and are_named_at_ends(lines) else []
             caption(figure, _facts(drawn_curves, curves_without_axis, x, bands=bands) + front_facts)
@@ -275,6 +278,7 @@ def _lines(
     strategy_numbers = {name: number for number, name in enumerate(names)}
     lines_of_role: Counter[str] = Counter()  # reference lines so far
     lines_of_strategy: Counter[str] = Counter()  # other lines so far
+    looks: list[dict[str, Any]] = []
     lines: dict[str, NamedLine] = {}
     for label, curve in first_curves.items():
         line_style: dict[str, Any]
@@ -286,13 +290,18 @@ def _lines(
         else:
             strategy = strategy_of[label]
             number = strategy_numbers[strategy]
-            variant_number = number + lines_of_strategy[strategy]
-            lines_of_strategy[strategy] += 1
-            line_style = {
-                "color": COLOURS[number % len(COLOURS)],
-                "marker": MARKERS[variant_number % len(MARKERS)],
-                "linestyle": DASHES[variant_number % len(DASHES)],
-            }
+            line_style = {}
+            while not line_style or line_style in looks:
+                variant_number = number + lines_of_strategy[strategy]
+                lines_of_strategy[strategy] += 1
+                line_style = {
+                    "color": COLOURS[number % len(COLOURS)],
+                    "marker": MARKERS[variant_number % len(MARKERS)],
+                    "linestyle": DASHES[variant_number % len(DASHES)],
+                }
+                if lines_of_strategy[strategy] > len(MARKERS) * len(DASHES):
+                    break
+            looks.append(line_style)
         face = "white" if curve.kind == "replayed" else line_style["color"]
         style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **line_style}
         line_curves = [line_curve for line_curve in curves if line_curve.label == label]  # one in each panel
@@ -387,6 +396,14 @@ def _panels(count: int, lines: Sequence[NamedLine]) -> tuple[Figure, list[Axes]]
     for panel in axes[count:]:
         panel.remove()
     return figure, axes[:count]
+
+
+def _narrow(ax: Axes) -> None:
+    """Narrow axes so that their legend, or the names at the ends of lines, lies in the place that they had alone."""
+    place = ax.get_position()
+    drawn = ax.get_tightbbox().transformed(ax.figure.transFigure.inverted())
+    width = max(place.width - max(0.0, drawn.x1 - place.x1), _LEAST_SHARE * place.width)
+    ax.set_position((place.x0, place.y0, width, place.height))
 
 
 def _num_columns(count: int, *, names_at_ends: bool) -> int:

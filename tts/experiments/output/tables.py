@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from tts._core.display import grid
 from tts.budget.budget import Budget
+from tts.budget.units import format_usd
 from tts.errors import ConfigError, MissingDependency, unknown_name
 from tts.experiments.analysis.comparing import format_points
 from tts.experiments.analysis.curves import AXES
@@ -466,7 +467,7 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "cancelled": lambda row: f"{row.cancelled_tokens:,}",
     "lost": lambda row: f"{row.lost_tokens:,}",
     "FLOPs": lambda row: _format_number(row.flops, ".3g"),
-    "dollars": lambda row: _format_number(row.usd, ",.4f"),
+    "dollars": lambda row: "unknown" if row.usd is None else format_usd(row.usd)[1:],
     "seconds, summed": lambda row: f"{row.seconds:,.1f}",
     "model seconds, summed": lambda row: f"{row.work_seconds:,.1f}",
     "stopped by": lambda row: _count(_kinds_of_stops(row.stops)),
@@ -488,7 +489,7 @@ _POINT: Final[Mapping[str, Callable[[Point], str]]] = {
     "samples": lambda point: _short(point.costs["samples"]),
     "out": lambda point: _short(point.costs["generated_tokens"]),
     "verifier": lambda point: _short(point.costs["verifier_tokens"]),
-    "dollars": lambda point: "" if point.costs["usd"] is None else f"{point.costs['usd']:.6f}",
+    "dollars": lambda point: "" if point.costs["usd"] is None else format_usd(point.costs["usd"])[1:],
     "answered": lambda point: "" if point.answered is None else format_percent(point.answered),
     "coverage": lambda point: "" if point.coverage is None else format_percent(point.coverage),
     "accuracy [95 %]": lambda point: percent_with_interval(point.accuracy),

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from tts.budget.units import format_usd
 from tts.experiments.study.record import Result
 
 _EVERY_S = 10.0  # interval of lines, where standard error is not a terminal
@@ -68,7 +69,7 @@ class Progress:
             parts.append(f"{duration(seconds * (self.total - self.done) / self.finished)} left")
         parts.append(f"{self._tokens:,} tokens")
         if self._usd:
-            parts.append(f"${self._usd:,.2f}")
+            parts.append(format_usd(self._usd))
         if self._num_judged:
             has_earlier_results = self.done > self.finished
             judged_words = "of the new ones " if has_earlier_results else ""

@@ -9,7 +9,7 @@ from typing import Final
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import Amounts
-from tts.budget.units import UNITS, USD_UNIT
+from tts.budget.units import UNITS, USD_UNIT, format_plain
 from tts.errors import ConfigError, unknown_name
 from tts_addons.gateway.config import GatewayConfig, budget_of
 from tts_addons.gateway.failures import refuse_field
@@ -65,7 +65,8 @@ class SharedAccount:
             if unit in named and limits[unit] > most:
                 raise refuse_field(
                     f"tts.budget.{unit}",
-                    f"budget {unit} is {limits[unit]:g}, but {self.label} allows a request {most:g}; ask for less",
+                    f"budget {unit} is {format_plain(limits[unit])}, but {self.label} allows a request "
+                    f"{format_plain(most)}; ask for less",
                 )
             limits[unit] = min(limits.get(unit, most), most)
         for unit in self.limits.keys() - named:
@@ -155,4 +156,4 @@ def part_spending(part: Account) -> dict[str, int]:
 
 def format_amount(unit: str, amount: int) -> str:
     """Return an amount in whole units for messages, such as "0.05 usd"."""
-    return f"{to_budget_unit(unit, amount):.12g} {unit}"
+    return f"{format_plain(to_budget_unit(unit, amount), 12)} {unit}"

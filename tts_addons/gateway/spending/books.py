@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tts.budget.ledger import Amounts
+from tts.budget.units import format_plain
 from tts_addons.gateway.archive import open_store, share_file
 from tts_addons.gateway.failures import ApiError
 from tts_addons.gateway.spending.accounts import SharedAccount, format_amount, to_budget_unit
@@ -396,8 +397,8 @@ class SharedBooks:
                 raise ApiError(
                     429,
                     f"the budget is {format_amount(unit, amount)}, but of {account.label}, "
-                    f"{to_budget_unit(unit, limit):.12g}, "
-                    f"{to_budget_unit(unit, unspent):.12g} are left to this key; ask for less{later}",
+                    f"{format_plain(to_budget_unit(unit, limit), 12)}, "
+                    f"{format_plain(to_budget_unit(unit, unspent), 12)} are left to this key; ask for less{later}",
                     kind="insufficient_quota",
                     param=f"tts.budget.{unit}",
                     code="insufficient_quota",
