@@ -271,6 +271,7 @@ class Spread(NamedTuple):
 
 
 TOP_TOKENS = 20
+DIVIDED_SUM = "the server reports the tokens of several rows in one number"  # in a warning
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -613,6 +614,12 @@ class Solution:
     error: Exception | None = field(default=None, compare=False)
     target: PatchTarget | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def has_estimates(self) -> bool:
+        """Whether sums of tokens are estimates; a sum that a server reports for several rows is none."""
+        is_divided = any(DIVIDED_SUM in line for line in self.warnings)
+        return self.usage.estimated and not (is_divided and not any("charged" in line for line in self.warnings))
+
     def __repr__(self) -> str:
         """Return one line with the answer, the confidence, the costs and the reason of the search's end."""
         error_text = "" if self.error is None else f", error={type(self.error).__name__}"
@@ -628,7 +635,7 @@ class Solution:
             ("answer", "none" if self.answer is None else self.answer),
             ("confidence", f"{self.confidence:.2f} ({self.confidence_of})"),
             ("candidates", len(self.candidates)),
-            ("tokens", f"{self.usage.tokens:,}{' (estimated)' if self.usage.estimated else ''}"),
+            ("tokens", f"{self.usage.tokens:,}{' (estimated)' if self.has_estimates else ''}"),
             ("seconds", f"{self.usage.seconds:.3g}"),
             ("stopped by", self.stopped_by),
             ("strategy", self.strategy),

@@ -56,15 +56,8 @@ def test_words_of_other_programs_are_known():
 
 
 def test_dollars_are_shown_as_people_write_them():
-    amounts = (0, 0.05, 12.5, 1234.5, 0.0123456, 0.00005)
-    assert [format_usd(amount) for amount in amounts] == [
-        "$0.00",
-        "$0.05",
-        "$12.50",
-        "$1,234.50",
-        "$0.0123",
-        "$0.00005",
-    ]
+    texts = {0: "$0.00", 0.05: "$0.05", 12.5: "$12.50", 1234.5: "$1,234.50", 0.0123456: "$0.0123", 5e-05: "$0.00005"}
+    assert {amount: format_usd(amount) for amount in texts} == texts
 
 
 LIMITS = {"tokens": 2000, "samples": 4, "seconds": 0.5, "usd": 0.25, "verifier_calls": 3}

@@ -350,21 +350,12 @@ def test_a_turn_of_an_agent_shows_its_patch_by_lines_and_what_its_tests_said(tmp
     assert "no change" in page.find_id("text").text
 
 
+@pytest.mark.slow
 def test_a_diff_of_any_model_is_shown_by_lines(tmp_path: Path) -> None:
     """A diff is in a fence, or is the whole answer."""
     patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-old\n+new"
-    nodes = (
-        node(0, None),
-        node(
-            1,
-            0,
-            text=f"I change it:\n```diff\n{patch}\n```\nDone.",
-            answer=patch,
-            status="finished",
-            candidate=0,
-            weight=1.0,
-        ),
-    )
+    text = f"I change it:\n```diff\n{patch}\n```\nDone."
+    nodes = node(0, None), node(1, 0, text=text, answer=patch, status="finished", candidate=0, weight=1.0)
     page = open_page(trace(nodes).to_html(), tmp_path, size="1280,800", fragment="#node=1")
     assert page.log == []
     shown = page.find_id("text").text

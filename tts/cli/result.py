@@ -17,7 +17,7 @@ from tts.cli.terminal import messages, output
 from tts.errors import ConfigError, TTSError
 
 if TYPE_CHECKING:
-    from tts.types import Candidate, Solution, Usage
+    from tts.types import Candidate, Solution
 
 _UNKNOWN = "unknown"
 _USAGE = (
@@ -144,7 +144,7 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
         ("agreed", f"{_count_agreeing(solution):,} of {total:,} candidate{'' if total == 1 else 's'}", ""),
         ("tokens in", f"{usage.prompt_tokens:,}", ""),
         ("tokens reused", _UNKNOWN if usage.reused_tokens is None else f"{usage.reused_tokens:,}", ""),
-        ("tokens out", _format_output(usage), ""),
+        ("tokens out", _format_output(solution), ""),
         ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
         *_rate(solution),
         ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
@@ -192,10 +192,11 @@ def _count_agreeing(solution: Solution) -> int:
     return sum(c.answer_class == classes[0] for c in solution.candidates)
 
 
-def _format_output(usage: Usage) -> str:
+def _format_output(solution: Solution) -> str:
+    usage = solution.usage
     notes = [f"{usage.cancelled_tokens:,} more cancelled"] if usage.cancelled_tokens else []
     notes += [f"{usage.truncated_tokens:,} in solutions cut short"] if usage.truncated_tokens else []
-    notes += ["estimated: not reported"] if usage.estimated else []
+    notes += ["estimated: not reported"] if solution.has_estimates else []
     return f"{usage.generated_tokens:,}" + (f" ({'; '.join(notes)})" if notes else "")
 
 

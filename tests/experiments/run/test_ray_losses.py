@@ -102,6 +102,9 @@ def test_workers_that_are_killed_change_nothing_in_the_table(folder: Path, num_k
         with study_on(nodes, folder, study()) as workers:
             for worker in workers[:num_killed]:
                 os.kill(worker, signal.SIGKILL)
+        lines = (folder / "log").read_text().splitlines()
+        assert len([line for line in lines if "a worker was lost" in line]) == num_killed
+        assert not any("Traceback" in line or "root causes" in line for line in lines)
         check_against_one_process(folder, study())
 
 

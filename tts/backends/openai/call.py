@@ -21,7 +21,7 @@ from tts.backends.prompt_logprobs import Top
 from tts.backends.sampling import top_sampling_logprob, top_spread
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
-from tts.types import TOP_TOKENS, pictures_in, prompt_text
+from tts.types import DIVIDED_SUM, TOP_TOKENS, pictures_in, prompt_text
 
 _MOST_STOPS = 4  # the most stop texts that the API takes
 _SEED_BITS = 31
@@ -40,7 +40,7 @@ _BROKEN = (
     "replies broke before the server reported their tokens: their rows are charged what was received, or all "
     "that was granted"
 )
-_TOGETHER = "the server reports the tokens of several rows in one number: it is divided by the lengths of their texts"
+_TOGETHER = f"{DIVIDED_SUM}: it is divided by the lengths of their texts"
 _UNSEEN = (
     "the server does not stream with a report, so nothing was received of rows that were given up: they are charged "
     "the tokens of the "
@@ -378,8 +378,8 @@ class ServerCall:
             return [(num_reported, False)]
         if shows_tokens and sum(visible) == num_reported:
             return [(num_tokens, False) for num_tokens in visible]
-        self._http.estimates[_TOGETHER] += 1
         row_shares = shares(num_reported, sizes, [cap] * num_rows)
+        self._http.estimates[_TOGETHER if row_shares else f"{_TOGETHER}, or charged in full"] += 1
         return [(num_tokens, True) for num_tokens in row_shares or [cap] * num_rows]
 
     def _estimate_tokens(self, place: int, num_shown: int, *, hidden: bool) -> tuple[int, bool]:
