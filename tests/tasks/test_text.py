@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import tts
 from tts import tasks
 from tts.errors import ConfigError
 from tts.tasks.base import Task, keyed_task
@@ -64,3 +65,11 @@ def test_free_text_ends_with_its_sequence_only():
     assert TextTask().is_finished("Answer: 5\n\n") is False
     assert TextTask().split("a\n\nb\n\n") == ["a\n\n", "b\n\n"]
     assert TextTask().typical_tokens() == 256
+
+
+def test_the_default_strategy_of_free_text_is_that_of_any_match():
+    limits, ask = tts.Budget(samples=2), lambda ask: "It is Paris."
+    strategies = {
+        tts.solve("Where?", limits, backend=ask, task=task).strategy for task in ("text", "text(match='includes')")
+    }
+    assert len(strategies) == 1

@@ -56,7 +56,8 @@ def choose_plan(
     Raises:
         ConfigError: a performance model cannot be read, or the scores of a verifier would not be used (`Auto.check`).
     """
-    if plan is None and task == "text" and not verifiers and shipped.fitting(model, task, verifiers) is None:
+    is_free_text = task.partition("(")[0] == "text" and not verifiers
+    if plan is None and is_free_text and shipped.fitting(model, task, verifiers) is None:
         return parse(_FREE_TEXT), (_MORE,)
     is_given = plan is not None
     if plan is None:

@@ -174,7 +174,7 @@ def check_solution(solution: Solution) -> bool | None:
     None: there is no answer, or no such rule. Programs are not run. Answers to free text are not checked, since other
     text may surround them.
     """
-    if solution.answer is None or solution.trace is None or solution.trace.task == "text":
+    if solution.answer is None or solution.trace is None or solution.trace.task.partition("(")[0] == "text":
         return None
     from tts.verifiers.rules.verifier import rule_of
 
