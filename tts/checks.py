@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from tts._common.characters import HALVES
 from tts.errors import ConfigError, nearest_names, quote, unknown_name
@@ -359,6 +359,106 @@ def check_problem(problem: Problem) -> None:
     metadata: Any = problem.metadata
     if not isinstance(metadata, Mapping):
         raise _refuse("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
+
+
+# the usual names of fields and columns, by their meaning
+USUAL_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "problem": ("problem", "question", "prompt", "input"),
+    "answer": ("answer", "target", "solution"),
+    "id": ("id",),
+}
+DATA_FILES: Final = (".jsonl", ".csv", ".parquet")
+
+
+def read_problem(given: Any, name: str = "the problem") -> Problem:
+    """Return the problem that a caller gave, after a check.
+
+    Args:
+        given: Text, chat messages or a `Problem`.
+        name: The value in the error.
+
+    Raises:
+        ConfigError: The value is none of these; the hint has the line that works for rows, tables and lists of texts.
+    """
+    value, hint = given, ""
+    if isinstance(given, str):
+        if given.endswith(DATA_FILES) and len(given.split()) == 1:
+            hint = f"call solve_many(tts.experiments.datasets.load({given!r}), …)"
+    elif columns_in(given) is not None:
+        hint = f"call solve_many({_problem_lines(given, 'table')}, …)"
+    elif isinstance(given, Mapping):
+        hint = _problem_lines(given, "row")
+    elif isinstance(given, Iterable) and not isinstance(given, bytes):
+        value = list(cast("Iterable[Any]", given))
+        if value and all(isinstance(text, str) for text in value):
+            hint = "call solve_many for a list of texts"
+    if hint:
+        raise _refuse(name, value, "text or a list of chat messages", hint)
+    problem: Problem = given if isinstance(given, Problem) else Problem(value)  # pyright: ignore[reportArgumentType]
+    check_problem(problem)
+    return problem
+
+
+def read_problems(given: Any, name: str = "problems") -> list[Problem]:
+    """Return the problems that a caller gave, as a list.
+
+    Problems that are not valid are kept where others are valid, so that each fails alone.
+
+    Args:
+        given: An iterable of texts, chat messages or `Problem`s, such as a list, a generator or a column.
+        name: The argument in the error.
+
+    Raises:
+        ConfigError: The value is no such iterable, or none of its members can be solved.
+    """
+    if columns_in(given) is not None:
+        raise _refuse(name, given, "a list of problems", f"give {_problem_lines(given, name)}")
+    if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
+        is_path = str(given).endswith(DATA_FILES)
+        hint = f"tts.experiments.datasets.load({str(given)!r})" if is_path else "a list of one, or call solve"
+        raise _refuse(name, given, "a list of problems", f"give {hint}")
+    problems: list[Problem] = []
+    refusals: list[ConfigError] = []
+    for member in cast("Iterable[Any]", given):
+        try:
+            problems.append(read_problem(member, f"a member of {name}"))
+        except ConfigError as refusal:
+            refusals.append(refusal)
+            problems.append(member if isinstance(member, Problem) else Problem(member))
+    if problems and len(refusals) == len(problems):
+        raise refusals[0]
+    return problems
+
+
+def columns_in(given: Any) -> list[str] | None:
+    """Return the names of a table's columns, or of its splits; None: the value is no table.
+
+    Tables are data frames, data sets of the package `datasets`, and mappings of columns.
+    """
+    names = getattr(given, "column_names", getattr(given, "columns", None))
+    if isinstance(given, Mapping) and given and all(isinstance(column, list) for column in given.values()):
+        names = given
+    return None if names is None or isinstance(given, type) else [str(name) for name in names]
+
+
+def _problem_lines(given: Any, name: str) -> str:
+    """Return the expression that makes the problem of a row, or the problems of a table."""
+    columns = columns_in(given)
+    names: Any = given if columns is None else columns
+    if columns is None and {"role", "content"} <= given.keys():
+        return 'chat messages are a list: give [{"role": …, "content": …}]'
+    if isinstance(getattr(given, "column_names", None), Mapping):
+        return f"the problems of {name}[{', '.join(names)}], a split"
+    problem, answer = (
+        next((usual_name for usual_name in USUAL_FIELDS[meaning] if usual_name in names), None)
+        for meaning in ("problem", "answer")
+    )
+    text, reference = f"{name}[{problem or 'COLUMN'!r}]", f"{name}[{answer!r}]"
+    if columns is None:
+        return f"give tts.Problem({text}" + (f", answer=str({reference}))" if answer else ")")
+    if answer is None:
+        return f"list({text})"
+    return f"[tts.Problem(text, answer=str(answer)) for text, answer in zip({text}, {reference})]"
 
 
 def check_prompt(given: Any) -> Prompt:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tts
 from tts.checks import check_problem
 from tts.errors import ConfigError
 from tts.types import Message, Problem
@@ -79,3 +81,61 @@ def test_a_long_value_is_shortened() -> None:
     with pytest.raises(ConfigError) as caught:
         check_problem(Problem([{"role": "user", "content": ["x" * 10**5]}]))  # type: ignore[list-item]
     assert len(str(caught.value)) < 300
+
+
+COLUMNS = {"question": ["3 + 4", "5 - 2"], "answer": [7, 3]}
+ROWS = [{"question": "3 + 4", "answer": 7}, {"question": "5 - 2", "answer": 3}]
+
+
+class Table:
+    """A data set of the package `datasets`, as far as its names and rows go."""
+
+    column_names = ("question", "answer")
+
+    def __getitem__(self, name: str) -> Any:
+        return COLUMNS[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ROWS)
+
+
+class Frame:
+    """A data frame: it iterates over the names of its columns."""
+
+    columns = ("question", "answer")
+    __getitem__ = Table.__getitem__
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.columns)
+
+
+def refusal(solve: Callable[..., Any], given: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        solve(given, 900, model="toy", strategy="best_of_n(n=2) | majority")
+    return caught.value
+
+
+@pytest.mark.parametrize("table", [COLUMNS, Table(), Frame()], ids=["mapping", "data set", "data frame"])
+def test_the_hint_for_a_table_is_the_line_that_solves_it(table: Any) -> None:
+    """The line is run as it stands."""
+    line = refusal(tts.solve_many, table).hint.removeprefix("give ")
+    solutions = tts.solve_many(
+        eval(line, {"tts": tts, "problems": table}), 900, model="toy", strategy="best_of_n(n=2) | majority"
+    )
+    assert [(one.problem.text, one.problem.answer, one.error) for one in solutions] == [
+        ("3 + 4", "7", None),
+        ("5 - 2", "3", None),
+    ]
+    assert "solve_many([tts.Problem(" in refusal(tts.solve, table).hint
+
+
+def test_rows_paths_and_lists_of_texts_are_refused_with_their_cure() -> None:
+    row_hint = "give tts.Problem(row['question'], answer=str(row['answer']))"
+    assert refusal(tts.solve_many, ROWS).hint == refusal(tts.solve, ROWS[0]).hint == row_hint
+    assert "split" in refusal(tts.solve_many, type("Splits", (), {"column_names": {"train": ["question"]}})()).hint
+    for given in ("rows.jsonl", Path("rows.csv")):
+        assert f"datasets.load('{given}')" in refusal(tts.solve_many, given).hint
+    assert "datasets.load('rows.jsonl')" in refusal(tts.solve, "rows.jsonl").hint
+    assert "solve_many" in refusal(tts.solve, COLUMNS["question"]).hint
+    assert "list" in refusal(tts.solve_many, [{"role": "user", "content": "3 + 4"}]).hint
+    assert "nan" in refusal(tts.solve_many, [float("nan")] * 3).cause

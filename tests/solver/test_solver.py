@@ -269,7 +269,7 @@ def test_a_problem_is_text_messages_or_a_problem(alone):
 def test_what_is_no_problem_is_refused_with_a_hint(problem):
     with pytest.raises(
         ConfigError,
-        match=r"but must be (text or a list of chat messages|a role and a content, both text) .*role.*content",
+        match=r"must be (text or a list of chat messages|a role and a content, both text) .*(role.*content|solve_many)",
     ):
         tts.solve(problem, 90, model="toy", strategy=PLAN)
 

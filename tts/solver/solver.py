@@ -21,7 +21,7 @@ from tts.backends.loading.expected import expecting
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, divide
-from tts.checks import check_int, check_problem
+from tts.checks import check_int, check_problem, read_problem, read_problems
 from tts.errors import ConfigError, TTSError, VerifierError, quote
 from tts.models import registry
 from tts.models.registry import ModelRecord
@@ -217,8 +217,7 @@ class Solver:
         Raises:
             ConfigError: as `solve`, except for the mistakes that `check` finds.
         """
-        given, limits, started = _problem(problem), read_limits(budget), self._first_start()
-        check_problem(given)
+        given, limits, started = read_problem(problem), read_limits(budget), self._first_start()
         return self._run(self._setup(given.task, strategy), given, limits, seed, started)
 
     def _first_start(self) -> float | None:
@@ -327,7 +326,7 @@ class Solver:
             seed: As in `solve_many`.
             with_laws: Whether traces have the probabilities under the law that drew the tokens.
         """
-        problem_list = self._with_task(_problems(problems))
+        problem_list = self._with_task(read_problems(problems))
         _check_one_budget(budget, each)
         total = Budget.of(each) if budget is None else read_limits(budget)  # type: ignore[arg-type]
         setup = self._setup(None, strategy, with_laws=with_laws)
@@ -677,18 +676,6 @@ def _expected_tokens_of(given: ExpectedTokens | None, problem: Problem) -> int |
     tokens = given(problem)
     check_int("expected_tokens of a problem", tokens, 1, optional=False)
     return tokens
-
-
-def _problem(given: ProblemLike) -> Problem:
-    return given if isinstance(given, Problem) else Problem(given)  # type: ignore[arg-type]
-
-
-def _problems(given: Any) -> list[Problem]:
-    if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
-        raise ConfigError(
-            f"problems is {quote(given)}, but must be a list of problems", hint="give a list of one, or call solve"
-        )
-    return [_problem(problem) for problem in given]
 
 
 def _plan(given: str | Plan | Strategy) -> Plan:

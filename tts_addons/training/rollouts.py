@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from tts.budget.account import Account
 from tts.budget.budget import Budget
-from tts.checks import check_choice, check_int
+from tts.checks import check_choice, check_int, read_problems
 from tts.errors import ConfigError, quote
 from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.plan import parse
@@ -299,10 +299,7 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         >>> found.spent["tokens"] <= 2000, len(found.groups), min(len(group.rollouts) for group in found.groups) >= 4
         (True, 3, True)
     """
-    problems = [
-        prompt if isinstance(prompt, Problem) else Problem(prompt)  # type: ignore[arg-type]
-        for prompt in prompts
-    ]
+    problems = read_problems(prompts, "prompts")
     check_choice("objective", objective, OBJECTIVES)
     check_int("n", n, 2, optional=False)
     check_int("most", most, 2)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from os.path import isdir
 from typing import Any, cast
 
+from tts.checks import DATA_FILES
 from tts.errors import ConfigError, TTSError, quote, unknown_name
 from tts.registry import Registry
 from tts.types import Problem
@@ -68,12 +69,9 @@ DATASETS = Registry(
 )
 
 
-FILES = (".jsonl", ".csv", ".parquet")  # endings of names that are files
-
-
 def is_file(name: str) -> bool:
     """Return whether the name of a data set is a file, or a folder of repositories."""
-    return (name.endswith(FILES) or isdir(name)) and name not in DATASETS  # noqa: PTH112 - a path may be refused
+    return (name.endswith(DATA_FILES) or isdir(name)) and name not in DATASETS  # noqa: PTH112 - a path may be refused
 
 
 def get(name: str) -> DataSet:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, cast
 
+from tts.checks import USUAL_FIELDS
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets import identity
 from tts.randomness import hash64
@@ -34,14 +35,6 @@ class RowsLeftOut(UserWarning):
 PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
 
 
-# the usual names of the columns of data sets
-USUAL: dict[str, tuple[str, ...]] = {
-    "problem": ("problem", "question", "prompt", "input"),
-    "answer": ("answer", "target", "solution"),
-    "id": ("id",),
-}
-
-
 class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
@@ -61,8 +54,8 @@ class Fields:
     def __init__(self, names: Mapping[str, Any] | None, task: str | None) -> None:
         self.named: dict[str, str] = {}
         for key, name in (names or {}).items():
-            if key not in USUAL:
-                raise unknown_name("key of fields", key, USUAL)
+            if key not in USUAL_FIELDS:
+                raise unknown_name("key of fields", key, USUAL_FIELDS)
             if not isinstance(name, str):
                 raise ConfigError(f"fields has {quote(name)} for {key!r}, but must have the name of a field")
             self.named[key] = name
@@ -77,13 +70,13 @@ class Fields:
             BadRow: a field is missing or has another kind of value.
         """
         self.meet(row)
-        for meaning, usual_names in USUAL.items():
+        for meaning, usual_names in USUAL_FIELDS.items():
             names_in_row = [name for name in usual_names if name in row]
             if meaning not in self._field_of and names_in_row:
                 self._field_of[meaning] = names_in_row[0]
         if "problem" not in self._field_of:
             fields = ", ".join(map(repr, row)) or "none at all"
-            raise BadRow(f"it has none of the fields {', '.join(USUAL['problem'])}, only {fields}")
+            raise BadRow(f"it has none of the fields {', '.join(USUAL_FIELDS['problem'])}, only {fields}")
         problem_field = self._field_of["problem"]
         answer_field = self._field_of.get("answer", "answer")
         id_field = self._field_of.get("id", "id")
@@ -110,7 +103,7 @@ class Fields:
         """
         for meaning in ("answer", "id"):
             name = self.named.get(meaning)
-            if name is not None and (name,) != USUAL[meaning] and name not in self._met_names:
+            if name is not None and (name,) != USUAL_FIELDS[meaning] and name not in self._met_names:
                 raise unknown_name(f"field of {where}", name, self._met_names)
 
 
