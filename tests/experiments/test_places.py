@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import tts
 from tests.experiments.studies import toy
 from tests.search import places
 from tts._common.scopes import TRUST_PLACES
+from tts.backends.function import FunctionBackend
 from tts.cli.app import app
+from tts.experiments.datasets import GIVEN as HELD
 from tts.experiments.datasets import get, load
 from tts.experiments.run.runner import PreparedStudy
+from tts.verifiers.function import FunctionVerifier
 
 PARTS, DATA = "tests.search.places", "tests.experiments.places"
 YAML = f"""
@@ -182,6 +186,116 @@ def test_a_part_whose_text_gives_no_equal_one_is_refused(given: Any, text: str) 
     )
     assert "frozen dataclass" in caught.value.hint
     assert "\n" not in str(caught.value)
+
+
+# objects of a program
+
+
+def writes(ask: Any) -> str:
+    return "7"
+
+
+def scores(problem: tts.Problem, text: str) -> float:
+    return float(len(text))
+
+
+ROWS = [{"question": "3 + 4", "answer": 7}, {"question": "5 - 2", "answer": 3}]
+COLUMNS = {"question": ["3 + 4", "5 - 2"], "answer": [7, 3]}
+GIVEN: dict[str, Any] = {"task": "arithmetic", "verifiers": "none", "strategies": "single"}
+
+
+class Frame:
+    """A data frame: it iterates over the names of its columns."""
+
+    columns = ("question", "answer")
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        return self.rows if orient == "records" else []
+
+
+def test_problems_are_tables_rows_or_objects_and_equal_ones_have_equal_keys() -> None:
+    problems = [tts.Problem("3 + 4", answer="7"), tts.Problem("5 - 2", answer="3")]
+    asked = keys(**GIVEN, problems=problems)
+    renamed = [{"text": row["question"], "answer": row["answer"]} for row in ROWS]
+    for same in (
+        ROWS,
+        COLUMNS,
+        Frame(ROWS),
+        iter(problems),
+        {"dataset": Frame(ROWS), "name": "mine"},
+        {"dataset": renamed, "fields": {"problem": "text"}},
+    ):
+        assert keys(**GIVEN, problems=same) == asked
+    assert keys(**GIVEN, problems=[*problems[:1], tts.Problem("5 - 2", answer="4")]) - asked
+    assert keys(**GIVEN, problems={"dataset": ROWS, "limit": 1}) < asked
+    assert toy(problems=ROWS).plain_settings() != toy(problems=ROWS[:1]).plain_settings()
+
+
+def test_a_study_of_objects_runs_and_reads_its_results() -> None:
+    study = tts.Study(
+        name="given",
+        models=[writes],
+        problems=[{"dataset": Frame(ROWS)}, {"dataset": f"{DATA}:sums", "limit": 2}],
+        verifiers=scores,
+        task="text",
+        strategies="best_of_n(n=2) | best",
+        budgets={"samples": 2},
+    )
+    assert study.run(progress=False).counts.done == 4
+    assert [(row.model, row.dataset, row.accuracy and row.accuracy.value) for row in study.rows()] == [
+        ("writes", "problems", 0.5),
+        ("writes", f"{DATA}:sums", 0.0),
+    ]
+    assert study.config.verifiers == {"main": f"{__name__}:scores"}
+    HELD.clear()  # as in another process
+    with pytest.raises(tts.ConfigError, match=r"another process.*problems=") as caught:
+        tts.Study(name="again", **{**GIVEN, "problems": study.config.problems[0].dataset}, models="toy", budgets=9)
+    assert "given-" in caught.value.cause
+
+
+def test_functions_of_the_main_module_are_told_apart_by_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All scripts share the name of that module, and perhaps a store."""
+    main = sys.modules["__main__"]
+
+    def asked(reply: str, code: str = "def ask(_):\n    return helper()") -> set[str]:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(f"def helper():\n    return REPLY\nREPLY = {reply!r}\n{code}", names)
+        for name in ("ask", "helper", "REPLY"):
+            monkeypatch.setattr(main, name, names[name], raising=False)
+        asked_keys = keys(**GIVEN, models=names["ask"], problems=ROWS)
+        assert asked_keys == keys(**GIVEN, models={"another": {"backend": "__main__:ask"}}, problems=ROWS)
+        return asked_keys
+
+    first = asked("7")
+    assert first == asked("7")
+    assert first.isdisjoint(asked("8"))  # of what it names
+    assert first.isdisjoint(asked("7", "def ask(_):\n    return helper() + '!'"))
+    with pytest.raises(tts.ConfigError, match=r"'__main__:ask'.*Ray.*'module:name'"):
+        PreparedStudy(toy(models={"mine": {"backend": "__main__:ask"}}), "ray")
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"models": lambda _: "7"}, "models: the model is"),
+        ({"models": {"mine": {"backend": FunctionBackend(writes)}}}, "models.mine: the backend is"),
+        ({"verifiers": lambda _problem, _text: 0.5}, "verifiers: the verifier is"),
+        ({"verifiers": FunctionVerifier(scores)}, "verifiers: the verifier is"),
+        ({"task": places.Spoken()}, "task: the task is"),
+        ({"problems": 5}, "problems[0]"),
+        ({"problems": type("Splits", (), {"column_names": {"test": []}})()}, "split"),
+    ],
+)
+def test_objects_that_no_name_leads_to_are_refused_with_their_cure(change: dict[str, Any], place: str) -> None:
+    with pytest.raises(tts.ConfigError) as caught, PreparedStudy(toy(**change)):
+        pass
+    assert place in str(caught.value)
 
 
 # data sets

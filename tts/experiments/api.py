@@ -49,7 +49,9 @@ class Study(Replayable):
     Args:
         settings: The keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`,
             `problems`, `strategies` and `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`,
-            `allow_oracle`, `record` and `concurrency` are optional.
+            `allow_oracle`, `record` and `concurrency` are optional. `problems` may also be a data frame, a data set of
+            the package `datasets`, or a list of rows or `Problem`s. Models and verifiers may be functions at the top of
+            a module or script.
 
     Attributes:
         store: The file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one

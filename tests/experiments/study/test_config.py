@@ -127,7 +127,7 @@ def test_a_model_goes_before_the_study():
             "this is no YAML: unacceptable character #x0000: special characters are not allowed",
             "",
         ),
-        ("models: toy", "models: 3", "models is 3, but must be a valid dictionary", ""),
+        ("models: toy", "models: 3", "models is 3, but must be a name", "for example"),
         ("models: toy", "models: {a: 3}", "models.a", ""),
         (TEXT, "just text", "a study is a mapping of keys to values, such as name: first", ""),
     ],

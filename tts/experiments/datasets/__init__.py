@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import isdir
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from tts.checks import DATA_FILES
 from tts.errors import ConfigError, TTSError, quote, unknown_name
@@ -69,6 +69,10 @@ DATASETS = Registry(
 )
 
 
+GIVEN: dict[str, DataSet] = {}  # data sets that this process got as objects (`rows.hold`), by name
+GIVEN_PREFIX: Final = "given-"
+
+
 def is_file(name: str) -> bool:
     """Return whether the name of a data set is a file, or a folder of repositories."""
     return (name.endswith(DATA_FILES) or isdir(name)) and name not in DATASETS  # noqa: PTH112 - a path may be refused
@@ -84,6 +88,13 @@ def get(name: str) -> DataSet:
             has neither a `DataSet` nor a function.
         MissingDependency: the module of another package cannot be imported.
     """
+    if name in GIVEN:
+        return GIVEN[name]
+    if name.startswith(GIVEN_PREFIX):
+        raise ConfigError(
+            f"the data set {name!r} was given as an object to another process, and no store has its rows",
+            hint="make the study again with the same problems: tts.Study(…, problems=…)",
+        )
     if is_file(name):
         return _file_dataset(name)
     entry = DATASETS.get(name)

@@ -6,15 +6,18 @@ Rows that cannot be read are left out, and a warning names them. The other rows 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, cast
 
-from tts.checks import USUAL_FIELDS
+from tts.checks import USUAL_FIELDS, check_problem
 from tts.errors import ConfigError, quote, unknown_name
-from tts.experiments.datasets import identity
+from tts.experiments import datasets
+from tts.experiments.datasets import DataSet, identity
 from tts.randomness import hash64
 from tts.registry import find_own
 from tts.types import Message, Problem, Prompt
@@ -171,6 +174,68 @@ def collect(
     if seed is not None:
         problems.sort(key=lambda problem: hash64("order", seed, problem.id or ""))
     return problems[:limit]
+
+
+def hold(given: Any) -> str:
+    """Keep problems that were given as an object, and return the name of their data set in this process.
+
+    The name has a hash of all rows, so that different problems never have the same name.
+
+    Args:
+        given: A data frame, a data set of the package `datasets`, a mapping of columns, or an iterable of rows, texts
+            and `Problem`s.
+
+    Raises:
+        ConfigError: The value has several splits.
+    """
+    rows = _rows_of(given)
+    content = json.dumps(rows, default=repr)
+    name = f"{datasets.GIVEN_PREFIX}{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+    def load(
+        *,
+        limit: int | None = None,
+        seed: int | None = None,
+        task: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> list[Problem]:
+        field_meanings, where = Fields(fields, task), "the problems that were given"
+
+        def read(row: Any) -> Problem:
+            if isinstance(row, Problem):
+                check_problem(row)
+                return dataclasses.replace(row, task=row.task or task)
+            row = {"problem": row} if isinstance(row, str) else row
+            if not isinstance(row, Mapping):
+                raise BadRow(f"it is {quote(row)}, but must be a row, a text or a problem")
+            return read_row(cast("Mapping[str, Any]", row), field_meanings)
+
+        placed_rows = ((f"row {i}", row) for i, row in enumerate(rows))
+        problems = collect(placed_rows, read, where=where, name="given", limit=limit, seed=seed)
+        if not all(isinstance(row, Problem) for row in rows):
+            field_meanings.check_met(where)
+        return problems
+
+    datasets.GIVEN[name] = DataSet(load=load, source=f"{type(given).__name__} given in Python", licence="not stated")
+    return name
+
+
+def _rows_of(given: Any) -> list[Any]:
+    """Return the rows of a table, or the members of an iterable."""
+    if hasattr(given, "to_pylist"):  # of pyarrow
+        return given.to_pylist()
+    if hasattr(given, "to_dicts"):  # of polars
+        return given.to_dicts()
+    if hasattr(given, "to_dict") and hasattr(given, "columns"):  # of pandas
+        return given.to_dict("records")
+    if isinstance(getattr(given, "column_names", None), Mapping):
+        raise ConfigError(
+            f"problems is {quote(given)}, but must be one split of it", hint="for example problems['test']"
+        )
+    if isinstance(given, Mapping):
+        columns = cast("Mapping[str, list[Any]]", given)
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return list(cast("Iterable[Any]", given))
 
 
 def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:

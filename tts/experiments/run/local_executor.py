@@ -25,7 +25,7 @@ from tts.experiments.run.executors import CellResult, NotReached, Unpaid
 from tts.experiments.run.forecast import cost_by_budget, scoring_of
 from tts.experiments.store.rows import to_json
 from tts.experiments.study.config import StudyConfig
-from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
+from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings, main_sources
 from tts.experiments.study.record import Cell, Result
 from tts.registry import EVERYTHING
 from tts.search.plan import parse, stored_text
@@ -154,12 +154,14 @@ class LocalExecutor:
         backend_name = self._config.models[name].backend or ""
         # two backends "package.module:name" may have equal identities, so each identity begins with that name
         prefix = f"{backend_name} " if ":" in backend_name else ""
+        verifiers = self._verifiers(name, run)
+        identity = {role: f"{prefix}{backend.identity}" for role, backend in setup.backends.items()}
         return Setting(
             task=setup.task.name,
             typical_tokens=run.expected_tokens or setup.task.typical_tokens(),
-            identity={role: f"{prefix}{backend.identity}" for role, backend in setup.backends.items()},
+            identity={**identity, **main_sources(backend_name, self._config.task or "", *verifiers.values())},
             sampling=setup.sampling.members(),
-            verifiers=self._verifiers(name, run),
+            verifiers=verifiers,
             strategies=canonical_texts,
             scoring=scoring_costs,
             usd_per_token=None if usd is None else usd / USD_UNIT,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from tts._common.scopes import TRUST_PLACES
-from tts.errors import EngineError, TTSError, missing_extra
+from tts.errors import ConfigError, EngineError, TTSError, missing_extra
 from tts.experiments.run.executors import CellResult, NotReached, WorkerLost
 from tts.experiments.run.local_executor import LocalExecutor, failed_result, one_line
 from tts.experiments.study.config import StudyConfig
@@ -88,6 +90,12 @@ class RayExecutor:
     """
 
     def __init__(self, config: StudyConfig, problems: Problems) -> None:
+        places = re.findall(r"__main__:[\w.]+", json.dumps(config.plain_settings()))
+        if places:
+            raise ConfigError(
+                f"the study names {places[0]!r}, but workers of Ray cannot reach the main module of this process",
+                hint="move it to a module that they can import, 'module:name', or leave executor out",
+            )
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError:

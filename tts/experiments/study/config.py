@@ -17,7 +17,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from inspect import isfunction
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
@@ -26,14 +27,19 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tts._common.sections import Section
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget, check_units
-from tts.checks import without_duplicates
-from tts.errors import ConfigError, quote, unknown_name
+from tts.checks import USUAL_FIELDS, columns_in, without_duplicates
+from tts.errors import ConfigError, TTSError, quote, unknown_name
 from tts.experiments import datasets
+from tts.experiments.datasets.rows import hold
 from tts.models import registry
 from tts.models.registry import ModelRecord
+from tts.registry import is_at_its_place, place_of
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.model_cache import NO_VERIFIERS
+from tts.types import Problem
+from tts.verifiers.base import Verifier
+from tts.verifiers.making import describe_verifier, make_verifier
 
 _MOST = 1_000_000  # bound of the seeds, and of the problems of a data set
 _MOST_BUDGETS = 10_000  # bound of the combinations of limits of a budget
@@ -52,9 +58,45 @@ def as_list(given: Any) -> list[Any]:
 
 
 def _parse_roles(verifiers: Any) -> Any:
-    if isinstance(verifiers, str):
-        return {} if verifiers == NO_VERIFIERS else {"main": verifiers}
-    return verifiers
+    """Return verifiers by role as texts, from texts, functions and objects."""
+    if verifiers == NO_VERIFIERS:
+        return {}
+    if verifiers is None or isinstance(verifiers, dict):
+        return verifiers and {role: _verifier_text(verifier) for role, verifier in verifiers.items()}
+    return {"main": _verifier_text(verifiers)}
+
+
+def _verifier_text(given: Any) -> Any:
+    """Return the text of a verifier that is a function, a class or an object; any other value unchanged."""
+    if not isinstance(given, Verifier) or isinstance(given, type):
+        return _place(given, "the verifier")
+    text = describe_verifier(given)
+    try:
+        is_same = make_verifier(text) == given
+    except TTSError:
+        is_same = False
+    if not is_same:
+        raise ConfigError(
+            f"the verifier is {quote(given)}, but its text {quote(text)} gives no equal one: results are stored by it",
+            hint="give a function, or a frozen dataclass at the top of a module, with literal parameters",
+        )
+    return text
+
+
+def _place(given: Any, what: str) -> Any:
+    """Return the place of a function or class, by which results are stored; a text or a mapping unchanged.
+
+    Raises:
+        ConfigError: No name leads to the object.
+    """
+    if given is None or isinstance(given, str | Mapping | list | int | float):
+        return given
+    if (isinstance(given, type) or isfunction(given)) and is_at_its_place(given):  # type: ignore[arg-type]
+        return place_of(given)  # type: ignore[arg-type]
+    raise ConfigError(
+        f"{what} is {quote(given)}, but results are stored by its name, and no name leads to it",
+        hint="define a function at the top of a module or of the script, and give it or its place, 'module:name'",
+    )
 
 
 def _check_sampling(values: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +151,8 @@ class ModelConfig(Section):
         if not isinstance(section, dict):
             return section
         keys = cast("dict[str, Any]", section)
+        if "backend" in keys:
+            keys = {**keys, "backend": _place(keys["backend"], "the backend")}
         record_settings = {name: value for name, value in keys.items() if name in _RECORD_KEYS}
         if record_settings:
             keys = {name: value for name, value in keys.items() if name not in record_settings}
@@ -190,9 +234,42 @@ class RecordConfig(Section):
     texts: bool = True
 
 
+def _model_keys(model: Any) -> Any:
+    """Return the settings of a model that is a name or a function; any other value unchanged."""
+    if isinstance(model, str):
+        return {"model": model}
+    place = _place(model, "the model")
+    return {"backend": place} if isinstance(place, str) else place
+
+
 def _as_problems(sections: Any) -> Any:
-    """Return data sets as a list of settings. A text is the name or the file of a data set."""
-    return [{"dataset": section} if isinstance(section, str) else section for section in as_list(sections)]
+    """Return data sets as a list of settings.
+
+    A text is the name or the file of a data set, and a function a data set at its place. Tables and lists of problems
+    are held by this process.
+    """
+    if not isinstance(sections, list) or any(map(_is_row, cast("list[Any]", sections))):
+        sections = [sections]
+    return [_as_section(section) for section in sections]
+
+
+def _as_section(section: Any) -> Any:
+    if isinstance(section, dict) and not _is_row(section) and columns_in(section) is None:
+        keys = cast("dict[str, Any]", section)
+        return {**keys, **_as_section(keys["dataset"])} if "dataset" in keys else keys
+    if isinstance(section, str):
+        return {"dataset": section}
+    if isfunction(section):
+        return {"dataset": _place(section, "the data set")}
+    is_held = isinstance(section, Iterable) or columns_in(section) is not None
+    return {"dataset": hold(section), "name": "problems"} if is_held else section
+
+
+def _is_row(member: Any) -> bool:
+    """Return whether a member of a list is a problem or a row, and not the settings of a data set."""
+    if isinstance(member, dict):
+        return "dataset" not in member and any(name in member for name in USUAL_FIELDS["problem"])
+    return isinstance(member, Problem)
 
 
 class StudyConfig(Section):
@@ -201,7 +278,9 @@ class StudyConfig(Section):
     Args:
         name: The name of the study.
         models: The models by the names that tables show. A name or a list of names is enough for models without keys.
-        problems: The data sets, each as its settings, or as its name or file alone.
+            In Python, a function at the top of a module or script is a model, a verifier or a data set too.
+        problems: The data sets, each as its settings, or as its name or file alone. In Python, a data set may also be
+            a table, or a list of rows or `Problem`s.
         task: The task of problems that name none, by name or place; None: the model's.
         strategies: Plans, as texts, or as objects that can be written as texts.
         budgets: Numbers of tokens, or limits by unit; a limit may be a list.
@@ -216,7 +295,7 @@ class StudyConfig(Section):
     name: str = Field(min_length=1)
     models: dict[str, ModelConfig] = Field(min_length=1)
     problems: Annotated[list[ProblemsConfig], BeforeValidator(_as_problems)] = Field(min_length=1)
-    task: str | None = None
+    task: Annotated[str | None, BeforeValidator(lambda given: _place(given, "the task"))] = None
     strategies: list[str] = Field(min_length=1)
     budgets: list[dict[str, int | float]] = Field(min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
@@ -230,19 +309,19 @@ class StudyConfig(Section):
     @classmethod
     def _models(cls, models: Any) -> Any:
         """Return models as settings by name, from a name, a list of names, or a mapping."""
-        if isinstance(models, str):
-            models = [models]
-        if isinstance(models, list):
-            if not all(isinstance(name, str) for name in models):
+        if not isinstance(models, dict):
+            texts = [_place(model, "the model") for model in as_list(models)]
+            if not all(isinstance(name, str) for name in texts):
                 raise ConfigError(
                     f"models is {quote(models)}, but must be a name, names, or settings by name",
                     hint="for example {small: {model: pocket}}",
                 )
-            without_duplicates("models", models)
-            return {name: {"model": name} for name in models}
-        if isinstance(models, dict):
-            return {name: {"model": model} if isinstance(model, str) else model for name, model in models.items()}
-        return models
+            without_duplicates("models", texts)
+            models = {
+                text.rpartition(":")[2] if isfunction(model) else text: model
+                for text, model in zip(texts, as_list(models), strict=True)
+            }
+        return {name: _model_keys(model) for name, model in models.items()}
 
     @field_validator("problems")
     @classmethod

@@ -12,15 +12,20 @@ import hashlib
 import inspect
 import itertools
 import json
+import marshal
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType, NoneType
 from typing import Any
 
 from tts.errors import ConfigError, unknown_name
 from tts.experiments import datasets
 from tts.experiments.study.config import ProblemsConfig, StudyConfig
 from tts.experiments.study.record import RESULT_VERSION, Cell
+from tts.registry import load_place
 from tts.types import Problem
 
 # Problems by their id, by the name of their data set in the study.
@@ -110,6 +115,42 @@ def digest(**parts: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
+def main_sources(*texts: str) -> dict[str, str]:
+    """Return the digest of each class and function of the main module that texts name, by its place.
+
+    Every script has a main module, so a place in it says nothing. The digest covers the source of a part, and of the
+    functions, classes and constants of the main module that the source names. Of other modules the names count alone.
+
+    Raises:
+        ConfigError: Nothing is at a place, or its source is unknown.
+    """
+    places = sorted({place for text in texts for place in re.findall(r"__main__:[\w.]+", text)})
+    return {f"source of {place}": digest(sources=_sources(load_place("part", place), {}))[:16] for place in places}
+
+
+def _sources(part: Any, sources: dict[str, str]) -> dict[str, str]:
+    """Return sources by name, with those of a part of the main module and of what it names there."""
+    name, code = part.__qualname__, getattr(part, "__code__", None)
+    try:
+        source = inspect.getsource(part)
+    except (OSError, TypeError):  # of a program without a file
+        if code is None:
+            raise ConfigError(
+                f"the source of {name} is unknown, so that results of another {name} cannot be told apart",
+                hint="write it into a file: 'module:name'",
+            ) from None
+        source = f"{' '.join(code.co_names)} {marshal.dumps(code.replace(co_filename='', co_firstlineno=1), 2).hex()}"
+    sources[name] = source
+    main = vars(sys.modules["__main__"])
+    for word in sorted(set(re.findall(r"[^\W\d]\w*", source)) & main.keys() - sources.keys()):
+        value = main[word]
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            _sources(value, sources)
+        elif isinstance(value, str | int | float | tuple | NoneType):
+            sources[word] = repr(value)
+    return sources
+
+
 def key(problem: str, run: str) -> str:
     """Return the key of a cell from the digest of its problem and the digest of all else."""
     return hashlib.sha256(f"{problem} {run}".encode("ascii")).hexdigest()
@@ -146,6 +187,7 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
         prototype_cells: list[Cell] = []
         for strategy in config.strategies:
             canonical_text = setting.strategies[strategy]
+            sources = main_sources(canonical_text)
             for budget in config.budgets:
                 run_digest = digest(
                     version=RESULT_VERSION,
@@ -155,6 +197,7 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
                     budget=dict(budget),
                     seed=seed,
                     kept=kept_data,
+                    **({"sources": sources} if sources else {}),
                 )
                 prototype_cells.append(
                     Cell(
