@@ -111,6 +111,68 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path: Path) -> None:
         JsonTask(schema=str(tmp_path / "s.json"))
 
 
+REASONED = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string"},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "answer": {"type": "integer"},
+        "unit": {"enum": ["m", "s"]},
+        "parts": {"type": "array", "items": {"properties": {"why": {"type": "string"}, "size": {"type": "number"}}}},
+    },
+}
+
+
+def reply(reason: str, answer: int = 7, unit: str = "m", size: float = 1) -> str:
+    parts = [{"why": reason, "size": size}]
+    return json.dumps({"reason": reason, "note": reason, "answer": answer, "unit": unit, "parts": parts})
+
+
+@needs_schema
+def test_free_texts_beside_other_members_do_not_vote() -> None:
+    task = JsonTask(schema=REASONED)
+    assert task.key(reply("a")) == task.key(reply("b", size=1.0))
+    for other in (reply("a", answer=8), reply("a", unit="s"), reply("a", size=2)):
+        assert task.key(other) != task.key(reply("a"))
+    assert not task.equivalent(reply("a"), reply("b"))  # whole values are right or wrong
+    texts = JsonTask(schema={"properties": {"name": {"type": "string"}, "town": {"type": "string"}}})
+    assert texts.key('{"name": "Ada", "town": "Oslo"}') != texts.key('{"name": "Bob", "town": "Oslo"}')
+    assert JsonTask().key('{"a": "x", "b": 1}') != JsonTask().key('{"a": "y", "b": 1}')
+
+
+@needs_schema
+@pytest.mark.parametrize("schema", [None, REASONED])
+def test_the_members_that_vote_may_be_named(schema: Any) -> None:
+    task = tts.tasks.get(JsonTask(schema=schema, vote=["answer"]).name)
+    assert isinstance(task, JsonTask)
+    assert task.vote == ("answer",)
+    assert task.key(reply("a")) == task.key(reply("b", unit="s"))
+    assert task.equivalent(reply("a"), '{"answer": 7}')
+    assert not task.equivalent(reply("a"), reply("a", answer=8))
+    assert task.key('{"reason": "a"}') != task.key('{"reason": "b"}')  # which have none of them
+
+
+@needs_schema
+@pytest.mark.parametrize("vote", ["answer", (), (3,), ("anwser",)])
+def test_what_names_no_member_cannot_vote(vote: Any) -> None:
+    with pytest.raises(ConfigError, match="vote"):
+        JsonTask(schema=REASONED, vote=vote)
+
+
+@needs_schema
+@pytest.mark.parametrize(("vote", "count", "is_alone"), [(None, 3, True), (("answer",), 3, False), (None, 2, False)])
+def test_votes_that_are_all_alone_are_told(vote: Any, count: int, is_alone: bool) -> None:
+    units = ["m", "s", "kg"]
+
+    def write(ask: tts.Ask) -> str:
+        return json.dumps({"answer": 7, "unit": units.pop()})
+
+    task = JsonTask(schema={"properties": {"answer": {}, "unit": {"enum": ["m", "s", "kg"]}}}, vote=vote)
+    budget = tts.Budget(samples=count)
+    solution = tts.solve("How far?", budget, backend=write, task=task, strategy=f"best_of_n(n={count}) | majority")
+    assert any("alone" in line and "vote=" in line for line in solution.warnings) == is_alone
+
+
 def test_without_jsonschema_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts.tasks.schemas.validation.find_spec", lambda name: None)
     compile_schema.cache_clear()

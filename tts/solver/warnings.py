@@ -14,9 +14,11 @@ from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.writer import Writer
 from tts.solver.setup import OnError, Setup
+from tts.tasks.base import Task
 from tts.tasks.text import TextTask
 from tts.types import Candidate, Usage
 
+_FEWEST_VOTES = 3  # votes of which a warning says that they are all alone
 _REPORTED_SHARE = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
 
 
@@ -94,8 +96,9 @@ def solution_warnings(
     elif not selected.answers and outcome.error is None:
         yield "no candidate was completed, so there is no answer"
     yield from _unknown_scores(search)
-    if isinstance(search.task, TextTask) and isinstance(setup.selection, Majority):
-        yield from _free_text_votes(outcome.candidates)
+    if isinstance(setup.selection, Majority):
+        is_text = isinstance(search.task, TextTask)
+        yield from _free_text_votes(outcome.candidates) if is_text else _lone_votes(outcome.candidates, search.task)
     unpaid = sum([c.trajectory.node in search.scoring.unpaid for c in outcome.candidates])
     if unpaid:
         yield f"{unpaid} of {count} candidates could not be scored within the budget"
@@ -150,6 +153,18 @@ def _free_text_votes(candidates: Sequence[Candidate]) -> Iterator[str]:
             f"votes on free text count equal texts, which means nothing here: {agreed} of {classes.total()} agree; "
             "give verifier='judge' with the selection best or pairwise, or take the selection medoid"
         )
+
+
+def _lone_votes(candidates: Sequence[Candidate], task: Task) -> Iterator[str]:
+    """Yield the warning that no two candidates agree, where at least three vote."""
+    voters = [c.answer_class for c in candidates if c.answer_class is not None]
+    if len(voters) >= _FEWEST_VOTES and len(set(voters)) == len(voters):
+        hint = (
+            "let the members that must agree vote: json(…, vote=('…',))"
+            if task.name.startswith("json")
+            else "draw more"
+        )
+        yield f"every vote is alone: {len(voters)} candidates have {len(voters)} different answers; {hint}"
 
 
 def _cut_short(search: Search, usage: Usage, *, capped: bool) -> Iterator[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from tts.checks import read_text
-from tts.errors import ConfigError, quote
+from tts.errors import ConfigError, quote, unknown_name
 from tts.tasks.base import Task, fold_text
 from tts.tasks.extraction import last_marker
 from tts.tasks.framing import short_answers
@@ -36,13 +36,18 @@ class JsonTask(Task):
         schema: A JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema
             needs the extra `json`. Validation is bounded by `tts.tasks.schemas.validation`; a candidate that would take
             longer has no answer.
+        vote: The names of the members that vote, such as ("answer",): answers that agree on them are one answer, and
+            are right if they agree with the reference on them. None: whole values are right or wrong, and all members
+            vote but free texts, which the schema has beside members of other kinds. A free text is a string without
+            enum, const, format or pattern.
 
     Raises:
-        ConfigError: `schema` is of another type, or no valid schema.
+        ConfigError: `schema` is of another type, or no valid schema; or `vote` has a name that the schema has not.
         MissingDependency: jsonschema is not installed.
     """
 
     schema: Any = None
+    vote: Sequence[str] | None = None
 
     _schema: Schema | None = field(default=None, init=False, repr=False, compare=False)
     _form: Any = field(
@@ -53,11 +58,23 @@ class JsonTask(Task):
         if self.schema is not None:
             schema = self.schema if isinstance(self.schema, Schema) else Schema(_read_schema(self.schema))
             object.__setattr__(self, "_schema", schema)
+        if self.vote is not None:
+            names: Any = self.vote
+            if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+                raise ConfigError(f"vote is {quote(names)}, but must have names of members", hint="such as ('answer',)")
+            object.__setattr__(self, "vote", tuple(names))
+            known_names = {} if self._schema is None else self._schema.schema.get("properties", {})
+            unknown_names = [name for name in names if known_names and name not in known_names]
+            if unknown_names:
+                raise unknown_name("member of the schema in vote", unknown_names[0], known_names)
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The task's text form, with the schema itself, by which results are distinguished."""
-        return "json" if self._schema is None else f"json(schema={json.dumps(self._schema.schema, sort_keys=True)!r})"
+        arguments = [] if self.vote is None else [f"vote={self.vote!r}"]
+        if self._schema is not None:
+            arguments.insert(0, f"schema={json.dumps(self._schema.schema, sort_keys=True)!r}")
+        return f"json({', '.join(arguments)})" if arguments else "json"
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
         """Return chat messages that end with the request for JSON, and the schema."""
@@ -91,8 +108,19 @@ class JsonTask(Task):
         return None
 
     def canonical(self, answer: str) -> str:
-        """Return JSON with sorted members and one form of each number; any other text folded."""
-        return self._form(answer)
+        """Return JSON with sorted members and one form of each number; any other text folded.
+
+        Of an object, only the members that `vote` names are part of it.
+        """
+        return self._form(answer, self.vote)
+
+    def known_key(self, answer: str) -> str:
+        """See `key`."""
+        return self.key(answer)
+
+    def key(self, answer: str) -> str:
+        """Return the form of what votes."""
+        return self._form(answer, self.vote, None if self._schema is None else self._schema.text)
 
     def _fits(self, answer: str, allowance: Allowance) -> bool:
         try:
@@ -102,11 +130,41 @@ class JsonTask(Task):
             return False
 
 
-def _canonical(answer: str) -> str:
+def _canonical(answer: str, vote: Sequence[str] | None, schema_text: str | None = None) -> str:
     try:
-        return json.dumps(normal(_read(answer)), sort_keys=True, separators=(",", ":"))
+        value = normal(_read(answer))
+        if vote is not None and isinstance(value, dict):
+            value = {name: member for name, member in cast("dict[str, Any]", value).items() if name in vote} or value
+        elif schema_text is not None:
+            value = _without_free_texts(value, json.loads(schema_text))
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
         return fold_text(answer)
+
+
+def _without_free_texts(value: Any, schema: Any) -> Any:
+    """Return a value without the free texts that its objects have beside other members."""
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [_without_free_texts(item, schema.get("items")) for item in value]
+    properties: Any = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    is_left_out = {name: _is_free_text(part) for name, part in properties.items()}
+    if all(is_left_out.values()):
+        return value
+    members = {name: _without_free_texts(member, properties.get(name)) for name, member in value.items()}
+    return {name: member for name, member in members.items() if not is_left_out.get(name)} or value
+
+
+def _is_free_text(schema: Any) -> bool:
+    """Return whether a schema describes a text of any content, perhaps beside null."""
+    if not isinstance(schema, dict) or schema.keys() & {"enum", "const", "format", "pattern"}:
+        return False
+    kinds, options = schema.get("type"), schema.get("anyOf")
+    is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
+    return is_text or (isinstance(options, list) and any(map(_is_free_text, options)))
 
 
 def _read(text: str) -> Any:

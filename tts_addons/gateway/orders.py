@@ -352,6 +352,10 @@ def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None
     stops = request.stops if request.options.stop is None else stop_texts(request.options.stop, "tts.stop", _MOST_STOPS)
     limits, field = SchemaLimits(), request.name_of("response_format")
     json_task: Any = read_field(field, lambda: _json_task(request.form, field, limits))
+    if request.options.vote is not None:
+        if json_task is None:
+            raise refuse_field("tts.vote", f"tts.vote needs {field} with a JSON schema")
+        json_task = read_field("tts.vote", lambda: dataclasses.replace(json_task, vote=request.options.vote))
     offered_tools, choice = request.tools, request.tool_choice
     tools = read_field("tools", lambda: tools_of(offered_tools, choice, parallel=request.parallel, limits=limits))
     if not stops and tools is None:

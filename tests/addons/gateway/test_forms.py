@@ -29,7 +29,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 
 @pytest.fixture
 def gateway(client):
-    names = ("calls", "texts", "objects", "lists", "stopped", "mixed", "scattered")
+    names = ("calls", "texts", "objects", "lists", "stopped", "mixed", "scattered", "towns")
     models = function_models(*names, strategy="best_of_n(n=4) | majority")
     parts.ASKED.clear()
     return client(models={**models, "toy": {"strategy": "best_of_n(n=4) | majority"}})
@@ -96,6 +96,18 @@ def test_answers_of_a_schema_win_and_are_all_of_the_content(gateway):
     assert reply["tts"]["weights"] == [0.5]
     wrong = ask(gateway, model="texts", response_format=form).json()["choices"][0]["message"]
     assert (wrong["content"], bool(wrong["refusal"])) == (None, True)
+
+
+def test_a_request_names_the_members_that_vote(gateway):
+    pytest.importorskip("jsonschema")
+    schema = {"type": "object", "properties": {"city": {"type": "string"}, "size": {"type": "number"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "town", "schema": schema}}
+    reply = ask(gateway, model="towns", response_format=form, tts={"vote": ["city"]}).json()
+    assert (json.loads(reply["choices"][0]["message"]["content"])["city"], reply["tts"]["weights"]) == ("Oslo", [0.75])
+    assert ask(gateway, model="towns", response_format=form).json()["tts"]["weights"] == [0.5]  # by size
+    for fields in ({"tts": {"vote": ["city"]}}, {"response_format": form, "tts": {"vote": ["town"]}}):
+        refused = ask(gateway, model="towns", **fields)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tts.vote")
 
 
 def test_a_stop_text_ends_the_answer_and_is_no_part_of_it(gateway):

@@ -66,6 +66,7 @@ class TtsOptions(BaseModel):
         n: The number of answers.
         distinct: Whether equal answers are given only once.
         stop: The texts that end an answer.
+        vote: The members that vote, of an answer with a JSON schema.
         trace: Whether the trace is kept.
     """
 
@@ -79,6 +80,7 @@ class TtsOptions(BaseModel):
     n: int | None = Field(default=None, ge=1)
     distinct: bool = False
     stop: str | list[str] | None = None
+    vote: list[str] | None = Field(default=None, min_length=1, max_length=100)
     trace: bool = True
 
 
