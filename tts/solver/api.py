@@ -120,7 +120,7 @@ def solve(
         '5'
     """
     LOOP.refuse_inside()
-    return _solver(budget, options).solve(problem, budget, strategy=strategy, seed=seed)
+    return make_solver(budget, options).solve(problem, budget, strategy=strategy, seed=seed)
 
 
 @_with_options
@@ -139,7 +139,7 @@ async def asolve(
         >>> asyncio.run(tts.asolve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=8) | majority")).answer
         '5'
     """
-    solver = await asyncio.to_thread(_solver, budget, options)
+    solver = await asyncio.to_thread(make_solver, budget, options)
     return await solver.asolve(problem, budget, strategy=strategy, seed=seed)
 
 
@@ -166,7 +166,7 @@ def solve_many(
         ['7', '4']
     """
     LOOP.refuse_inside()
-    return _solver(budget, options).solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
+    return make_solver(budget, options).solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
 @_with_options
@@ -190,7 +190,7 @@ async def asolve_many(
         ... ]
         ['7', '4']
     """
-    solver = await asyncio.to_thread(_solver, budget, options)
+    solver = await asyncio.to_thread(make_solver, budget, options)
     return await solver.asolve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
@@ -220,13 +220,13 @@ async def stream(
         >>> asyncio.run(last())
         '5'
     """
-    solver = await asyncio.to_thread(_solver, budget, options)
+    solver = await asyncio.to_thread(make_solver, budget, options)
     async with aclosing(solver.stream(problem, budget, strategy=strategy, seed=seed)) as events:
         async for event in events:
             yield event
 
 
-def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
+def make_solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
     """Return a solver with options, on the models that stay loaded between calls."""
     settings: dict[str, Any] = {**options}
     unknown = settings.keys() - SolveOptions.__annotations__

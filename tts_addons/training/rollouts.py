@@ -28,18 +28,22 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.budget.account import Account
 from tts.budget.budget import Budget
-from tts.checks import check_choice, check_int, read_problems
-from tts.errors import ConfigError, quote
+from tts.checks import check_choice, check_int, columns_in, read_problems
+from tts.errors import ConfigError, TTSError, quote
+from tts.experiments.datasets import load
+from tts.experiments.datasets.rows import hold
 from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.plan import parse
 from tts.search.search import Search
+from tts.solver.api import SolveOptions, make_solver
+from tts.solver.checks import LOG
 from tts.solver.solver import ProblemLike, Solver
 from tts.types import Candidate, Problem, Solution
 from tts_addons.training.records import PathSample, PathTokens, search_rows
@@ -85,8 +89,8 @@ class RolloutGroup:
     Args:
         problem: The prompt, with its reference answer.
         rollouts: The rollouts, in draw order.
-        cut: Samples that the total cut, without a judgement: their reward is NaN. These samples count in nothing but
-            the spend.
+        cut: Samples without a reward, which is NaN: the total cut them, or the reward function failed on them. They
+            count in nothing but the spend.
     """
 
     problem: Problem
@@ -256,31 +260,35 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     prompts: Iterable[ProblemLike],
     total: Budget | Account | float,
     *,
-    solver: Solver,
+    solver: Solver | None = None,
     reward: Reward | None = None,
     strategy: str | Plan | Strategy = "best_of_n",
-    objective: str = "signal",
+    objective: str = "uniform",
     n: int = 8,
     most: int | None = None,
     seed: int = 0,
+    **options: Unpack[SolveOptions],
 ) -> Rollouts:
-    """Draw groups of samples under one total, more of them where rewards differ.
+    """Draw groups of samples under one total, and give each sample a reward.
 
     A sample that `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it. A
     sample that the total cuts is not judged, and counts in no group: it stands in `RolloutGroup.cut`.
 
     Args:
-        prompts: The prompts, with reference answers unless `reward` is given.
+        prompts: The prompts, with reference answers unless `reward` is given. A data frame or a data set has them in
+            columns of the usual names, such as `question` and `answer`.
         total: The budget of all samples together, with a limit in tokens; a number limits tokens. The cost never
             exceeds it.
-        solver: The writer of the samples, with its task and sampling.
+        solver: The writer of the samples, with its task and sampling; None: a solver with the options.
         reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a
             right answer, else 0.
         strategy: The strategy of a group, which has a parameter `n`.
-        objective: "signal": the total is divided by expected variance. "uniform": n samples of each prompt, in order.
+        objective: "uniform": n samples of each prompt. "signal": groups have different sizes, more samples where
+            rewards differ: the total is divided by expected variance.
         n: The samples of each prompt under "uniform"; under "signal" a quarter of the default `most`.
         most: The most samples of one prompt under "signal"; None: 4 n.
         seed: The seed of all samples.
+        options: Options of `tts.solve`, such as `model`, `task` and `temperature`, in place of `solver`.
 
     Returns:
         A group for each prompt, in the order given. A group that the total did not reach is empty.
@@ -289,17 +297,18 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         ConfigError: There are no prompts; a prompt has no reference answer, and no `reward` is given; the strategy has
             no size; the objective is unknown; a reward is not finite or, under "signal", not in [0, 1]; or as
             `Solver.solve_many`.
-        Exception: An error that `reward` raised; the samples are lost.
+        TTSError: `reward` raised. The `partial` of every error has the `Rollouts` so far, where samples without a
+            reward stand in `cut`.
 
     Example:
         >>> import tts
         >>> sums = [tts.Problem(text, answer=str(eval(text))) for text in ("3 + 4 - 2", "9 - 5 + 1 - 3", "8 + 8")]
-        >>> with tts.Solver("toy", task="arithmetic", temperature=1.0) as solver:
-        ...     found = tts.rollouts(sums, 2000, solver=solver, n=4)
-        >>> found.spent["tokens"] <= 2000, len(found.groups), min(len(group.rollouts) for group in found.groups) >= 4
-        (True, 3, True)
+        >>> found = tts.rollouts(sums, 2000, model="toy", task="arithmetic", temperature=1.0, n=4)
+        >>> found.spent["tokens"] <= 2000, [len(group.rollouts) for group in found.groups]
+        (True, [4, 4, 4])
     """
-    problems = read_problems(prompts, "prompts")
+    is_table = columns_in(prompts) is not None
+    problems = load(hold(prompts)) if is_table else read_problems(prompts, "prompts")
     check_choice("objective", objective, OBJECTIVES)
     check_int("n", n, 2, optional=False)
     check_int("most", most, 2)
@@ -309,6 +318,12 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         raise ConfigError(
             f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)"
         )
+    if most is not None and objective == "uniform":
+        raise ConfigError(f'most is {most}, but belongs to objective="signal"', hint="give n alone")
+    if solver is None:
+        solver = make_solver(account, options)
+    elif options:
+        raise ConfigError(f"{min(options)} is given beside solver, which has its own", hint="leave one of them out")
     most = 4 * n if most is None else most
     by_signal = objective == "signal"
     if by_signal:
@@ -318,7 +333,11 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     drawing = _Drawing(
         problems, account=account, solver=solver, plan=plan, reward=reward, seed=seed, is_bounded=by_signal
     )
-    stop_reason = drawing.run(allocator)
+    try:
+        stop_reason = drawing.run(allocator)
+    except TTSError as failure:
+        failure.partial = Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by="failed")
+        raise
     return Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by=stop_reason)
 
 
@@ -410,6 +429,16 @@ class _Drawing:
         self.cut: list[list[Rollout]] = [[] for _ in problems]
         self._cost = np.full(len(problems), math.nan)  # tokens of one sample of each problem, prompt included
         self._num_calls = 0  # calls of the solver; each has a seed of its own
+        self._failure: TTSError | None = None  # the first failure, after which no further wave is drawn
+        run = solver.prepare(problems[0], Budget(samples=1), strategy="single")
+        self._expected_cost = float(run.expected_tokens or run.setup.task.typical_tokens())  # until a cost is known
+        backend = run.setup.backends["policy"]
+        if not backend.caps.token_ids:
+            LOG.warning(
+                "the backend %r shows no token ids: Rollout.tokens will be None, and trainers that need them cannot "
+                "use these rollouts; run the model in this process, such as with backend='engine'",
+                backend.name,
+            )
 
     def spending(self) -> dict[str, float]:
         """Return what was spent of the account, by unit."""
@@ -430,14 +459,14 @@ class _Drawing:
             rewards_by_prompt = [[rollout.reward for rollout in group] for group in self.found]
             successes = np.array([float(np.clip(rewards, 0, 1).sum()) for rewards in rewards_by_prompt])
             known_costs = self._cost[~np.isnan(self._cost)]
-            mean_cost = float(known_costs.mean()) if len(known_costs) else 0.0
+            mean_cost = float(known_costs.mean()) if len(known_costs) else self._expected_cost
             cost = np.where(np.isnan(self._cost), mean_cost, self._cost)
-            if mean_cost and available < _SPREAD * cost.min():
+            if len(known_costs) and available < _SPREAD * cost.min():
                 return "budget: what is left pays for no further sample"
             more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(available))
-            if not mean_cost:  # the first wave draws samples of one prompt alone, to see what a sample costs
-                other_prompts = np.flatnonzero(more)[1:]
-                more[other_prompts] = 0
+            if self._is_bounded and not len(known_costs) and available >= cost.sum():
+                # the first wave draws samples of every prompt, fewer where the total is small
+                more[:] = np.clip(int(available / (_SPREAD * cost.sum())), 1, allocator.first)
             if not more.any():
                 return allocator.reason(successes, samples)
             if not self._draw(more):
@@ -460,13 +489,15 @@ class _Drawing:
             solutions = self._solver.solve_for_training(problems, self._account, plan, int(call_seed))
             for place, solution in zip(places, solutions, strict=True):
                 if isinstance(solution.error, ConfigError):
-                    raise solution.error
+                    self._failure = self._failure or solution.error
                 samples = self._judge(place, solution)
                 self.found[place] += [sample for sample in samples if not math.isnan(sample.reward)]
                 self.cut[place] += [sample for sample in samples if math.isnan(sample.reward)]
                 num_drawn += len(samples)
                 if samples:
                     self._note_cost(place, solution.usage.tokens / len(samples))
+        if self._failure is not None:
+            raise self._failure
         return num_drawn > 0
 
     def _note_cost(self, place: int, tokens: float) -> None:
@@ -492,13 +523,28 @@ class _Drawing:
                 Rollout(
                     text=sample.text,
                     answer=sample.answer,
-                    reward=math.nan if is_cut else self._reward_of(problem, sample),
+                    reward=math.nan if is_cut else self._reward_or_nan(problem, sample),
                     tokens=sample.tokens,
                     num_tokens=candidate.trajectory.num_tokens,
                     truncated=candidate.truncated,
                 )
             )
         return results
+
+    def _reward_or_nan(self, problem: Problem, sample: PathSample) -> float:
+        """Return the reward of a sample; NaN where the reward fails, which ends the drawing after this wave."""
+        try:
+            return self._reward_of(problem, sample)
+        except TTSError as failure:
+            self._failure = self._failure or failure
+        except Exception as cause:  # noqa: BLE001 - the function of a caller
+            failure = TTSError(
+                f"the reward of the prompt {quote(problem.text)} failed: {quote(cause)}",
+                hint="error.partial has all rollouts so far",
+            )
+            failure.__cause__ = cause
+            self._failure = self._failure or failure
+        return math.nan
 
     def _reward_of(self, problem: Problem, sample: PathSample) -> float:
         """Return the reward of a sample.

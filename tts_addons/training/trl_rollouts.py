@@ -23,6 +23,7 @@ from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_int
 from tts.errors import ConfigError, quote
+from tts.experiments.datasets.rows import answer_in
 from tts.search.parts import Plan, Strategy
 from tts.solver.model_cache import LOOP
 from tts.solver.solver import Solver
@@ -48,7 +49,9 @@ class TrlRollouts:
     Args:
         task: The name of the task, which makes the model's prompts of the trainer's, and reads answers. "text":
             prompts as they are.
-        answers: The reference answers, by the text of the prompt; None: no verdicts.
+        answers: The reference answers by the text of the prompt, or the name of their column in the trainer's data
+            sets; None: no verdicts. The first call refuses a data set with a prompt that has none, unless `reward` is
+            given.
         reward: A function of a problem and a text that returns a number, in place of verdicts.
         strategy: The strategy of a group, which has a parameter `n`.
         total: What all calls may cost together, with a limit in tokens; a number limits tokens. None: no limit.
@@ -64,7 +67,7 @@ class TrlRollouts:
     """
 
     task: str = "text"
-    answers: Mapping[str, str] | None = None
+    answers: Mapping[str, str] | str | None = None
     reward: Reward | None = None
     strategy: str | Plan | Strategy = "best_of_n"
     total: Budget | Account | float | None = None
@@ -72,6 +75,7 @@ class TrlRollouts:
     seed: int = 0
     account: Account = field(init=False)
     _calls: int = field(init=False, default=0)
+    _answers: Mapping[str, str] | None = field(init=False, default=None)  # by the text of the prompt
 
     def __post_init__(self) -> None:
         check_int("seed", self.seed, 0, optional=False)
@@ -94,6 +98,8 @@ class TrlRollouts:
                 trainer; or as `tts.rollouts`.
         """
         size = int(trainer.num_generations if trainer.model.training else trainer.num_generations_eval)
+        if self._answers is None and self.answers is not None:
+            self._answers = self._reference_answers(trainer)
         problems = self._problems_of(prompts, size)
         seed_sequence = np.random.SeedSequence([self.seed, self._calls, int(trainer.accelerator.process_index)])
         self._calls += 1
@@ -116,6 +122,36 @@ class TrlRollouts:
             samples += group.rollouts
         return self._rows(samples)
 
+    def _reference_answers(self, trainer: Any) -> dict[str, str]:
+        """Return the reference answers by the text of the prompt.
+
+        Raises:
+            ConfigError: A row of the trainer's data sets has no answer, or two rows of one prompt have different ones.
+        """
+        column = self.answers if isinstance(self.answers, str) else None
+        answers: dict[str, str] = {} if self.answers is None or isinstance(self.answers, str) else {**self.answers}
+        hint = "give its reference answer, or reward="
+        for name in ("train_dataset", "eval_dataset"):
+            data: Any = getattr(trainer, name, None)
+            parts: list[Any] = list(data.values()) if isinstance(data, dict) else [data]
+            for rows in parts:
+                if not hasattr(rows, "__len__"):  # none, or a stream, which is not read ahead
+                    continue
+                for i, row in enumerate(rows):
+                    text = prompt_text(Problem(row["prompt"]).prompt)
+                    answer = answers.get(text) if column is None else answer_in(row, column)
+                    place = f"row {i} of {name}, with the prompt {quote(text)},"
+                    if answer is None and self.reward is None:
+                        where = "in answers" if column is None else f"in its column {column!r}"
+                        raise ConfigError(f"{place} has no reference answer {where}", hint=hint)
+                    if answer is not None and answers.setdefault(text, answer) != answer:
+                        raise ConfigError(
+                            f"{place} has the answer {quote(answer)}, but an earlier row with this prompt has "
+                            f"{quote(answers[text])}",
+                            hint="leave one of them out",
+                        )
+        return answers
+
     def _problems_of(self, prompts: Sequence[Any], size: int) -> list[Problem]:
         """Return a problem for each group of equal prompts in a row.
 
@@ -132,7 +168,7 @@ class TrlRollouts:
                     f"the prompt {quote(text)} stands {count} times in a row, but a group has num_generations={size}",
                     hint="make the rows of one process a multiple of num_generations",
                 )
-            answer = None if self.answers is None else self.answers.get(text)
+            answer = None if self._answers is None else self._answers.get(text)
             if self.answers is not None and answer is None and self.reward is None:
                 raise ConfigError(
                     f"the prompt {quote(text)} has no entry in answers",

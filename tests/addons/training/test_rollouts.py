@@ -40,6 +40,7 @@ def solver(**settings: Any) -> tts.Solver:
 
 
 def drawn(total: Any, seed: int = 0, **settings: Any) -> Rollouts:
+    settings.setdefault("objective", "signal")
     with solver() as made:
         return rollouts(sums(), total, solver=made, seed=seed, **settings)
 
@@ -67,7 +68,7 @@ def test_equal_seeds_draw_equal_groups_whatever_else_the_solver_did() -> None:
     first = drawn(5000, seed=3)
     with solver() as made:
         made.solve("3 + 4", 100, seed=9)
-        again = rollouts(sums(), 5000, solver=made, seed=3)
+        again = rollouts(sums(), 5000, solver=made, seed=3, objective="signal")
     assert first == again
     assert first != drawn(5000, seed=4)
 
@@ -206,14 +207,69 @@ def test_the_allocator_serves_the_greatest_variance_for_its_cost_and_never_more_
         ({"n": 1}, "n is 1"),
         ({"strategy": "single"}, "a group needs one with a size"),
         ({"reward": lambda problem, text: math.nan}, "the reward is nan"),
-        ({"reward": lambda problem, text: 1.5}, "the reward is 1.5, but objective"),
+        ({"reward": lambda problem, text: 1.5, "objective": "signal"}, "the reward is 1.5, but objective"),
         ({"total": tts.Budget(samples=9)}, "must limit tokens"),
+        ({"most": 8}, "most is 8, but belongs to objective"),
+        ({"model": "toy"}, "model is given beside solver"),
     ],
 )
 def test_what_makes_no_group_is_refused(given: dict[str, Any], cause: str) -> None:
     total = given.pop("total", 500)
     with solver() as made, pytest.raises(ConfigError, match=cause):
         rollouts(sums(3), total, solver=made, **given)
+
+
+def test_options_make_the_solver_and_tables_have_prompts_and_answers() -> None:
+    columns = {"question": ["3 + 4", "5 - 2"], "answer": [7, 3]}
+    found = rollouts(columns, 5000, model="toy", task="arithmetic", temperature=1.0, n=5)
+    assert [(of.problem.answer, len(of.rollouts)) for of in found.groups] == [("7", 5), ("3", 5)]
+    with pytest.raises(ConfigError, match="no reference answer"):
+        rollouts({"question": ["3 + 4"]}, 5000, model="toy")
+    with pytest.raises(ConfigError, match="modle"):
+        rollouts(columns, 5000, modle="toy")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("total", [1500, 10**5])
+def test_the_first_wave_draws_from_every_prompt(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
+    waves: list[int] = []
+    draw = tts.Solver.solve_for_training
+
+    def noted(self: tts.Solver, problems: Any, *more: Any) -> Any:
+        waves.append(len(problems))
+        return draw(self, problems, *more)
+
+    monkeypatch.setattr(tts.Solver, "solve_for_training", noted)
+    found = drawn(total)
+    assert waves[0] == len(found.groups) == 24
+    assert all(of.rollouts or of.cut for of in found.groups)
+
+
+@pytest.mark.parametrize("objective", ["signal", "uniform"])
+def test_a_reward_that_raises_loses_no_rollout(objective: str) -> None:
+    def reward(problem: tts.Problem, text: str) -> float:
+        if problem.id == "1":
+            raise ValueError("no reward\nfor you")
+        return 0.5
+
+    with solver() as made, pytest.raises(tts.TTSError, match=r"reward.*ValueError.*partial") as caught:
+        rollouts(sums(3), 5000, solver=made, reward=reward, objective=objective, n=4)
+    assert isinstance(caught.value.__cause__, ValueError)
+    partial = caught.value.partial
+    assert [(len(of.rollouts), len(of.cut)) for of in partial.groups] == [(4, 0), (0, 4), (4, 0)]
+    assert all(one.text for one in partial.groups[1].cut)
+    assert partial.spent["tokens"] > 0
+
+
+def test_a_backend_without_token_ids_is_told_before_anything_is_spent(caplog: pytest.LogCaptureFixture) -> None:
+    def write(ask: tts.Ask) -> str:
+        asked.append(bool(caplog.messages))
+        return "The answer is 7."
+
+    asked: list[bool] = []
+    found = rollouts([tts.Problem("3 + 4", answer="7")], 500, model=write, task="math", n=2)
+    assert found.groups[0].rollouts[0].tokens is None
+    assert asked == [True, True]
+    assert "token ids" in caplog.messages[0]
 
 
 def test_prompts_without_a_reference_need_a_reward() -> None:

@@ -119,6 +119,23 @@ def test_verdicts_are_those_of_the_task() -> None:
     assert tts.rollout_reward(rollout_reward=right, prompts=[problem] * 8) == right
 
 
+def test_answers_are_a_column_of_the_trainers_data_and_a_missing_one_is_named_at_once() -> None:
+    rows = [{"prompt": prompt, "solution": len(prompt)} for prompt in dict.fromkeys(PROMPTS)]
+    trainer = tiny(train_dataset=rows, eval_dataset=None)
+    drawn = tts.TrlRollouts(answers="solution")(PROMPTS, trainer)
+    assert set(drawn["rollout_reward"]) <= {0.0, 1.0}
+    late = {"prompt": "Say three."}
+    for given, more, cause in (
+        ("solution", [late], r"row 2 of train_dataset.*Say three.*'solution'"),
+        ({"Say one.": "1", "Say two.": "2"}, [late], r"row 2 of train_dataset.*Say three.*in answers"),
+        ("solution", [{**rows[0], "solution": 1}], r"row 2.*'1'.*earlier.*'8'"),
+    ):
+        draw = tts.TrlRollouts(answers=given)
+        with pytest.raises(ConfigError, match=cause):
+            draw(PROMPTS, tiny(train_dataset=[*rows, *more]))
+        assert draw.account.spent["tokens"] == 0
+
+
 def test_the_total_holds_for_all_calls() -> None:
     trainer, draw = tiny(), tts.TrlRollouts(total=170)
     draw(PROMPTS, trainer)

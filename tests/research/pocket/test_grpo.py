@@ -48,7 +48,7 @@ def found_groups() -> Rollouts:
     texts = ["8 + 8", *(" + ".join(str((3 * i + j) % 9 + 1) for j in range(3 + i)) for i in range(6))]
     problems = [tts.Problem(text, answer=str(eval(text)), id=text) for text in texts]
     with tts.Solver("toy", {}, task="arithmetic", temperature=1.0) as solver:
-        return tts.rollouts(problems, 4000, solver=solver, n=6, seed=1)
+        return tts.rollouts(problems, 4000, solver=solver, objective="signal", n=6, seed=1)
 
 
 def test_a_batch_has_groups_with_a_difference_alone() -> None:
