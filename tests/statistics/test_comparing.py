@@ -205,3 +205,16 @@ def test_more_problems_for_less_and_never_fewer_than_two() -> None:
 def test_what_it_cannot_plan(arguments: tuple[float, float], more: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"but must be|no study sees"):
         problems_needed(*arguments, **more)
+
+
+def test_interval_and_resampled_p_agree() -> None:
+    """Near the limit too, where an exact test may say otherwise."""
+    num_otherwise = 0
+    for better in range(16):
+        for worse in range(better + 1):
+            values = np.r_[np.ones(better), -np.ones(worse), np.zeros(40 - better - worse)]
+            found = paired_difference(np.maximum(values, 0), np.maximum(-values, 0), rng=np.random.default_rng(0))
+            leaves_zero_out = not found.mean.low <= 0 <= found.mean.high
+            assert leaves_zero_out == (found.resampled_p < 0.05)
+            num_otherwise += leaves_zero_out != (found.p < 0.05)
+    assert num_otherwise

@@ -44,8 +44,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     the number of rows (Holm), the problems on which each is better, and McNemar's exact test of them. Seeds of a
     problem are averaged first.
 
-    The interval is of a bootstrap, and p of a sign-flip test. Near the limit of 5 % one may leave out no difference
-    where the other does not: then call it undecided, or run more problems.
+    The interval and p are of the same resamples: p is below 5 % if and only if the interval leaves 0 out.
     """
     from tts.experiments.api import Study
 

@@ -16,12 +16,13 @@ from scipy import stats
 from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, check_level
-from tts.statistics.resampling import RESAMPLES, Floats, blocks, clustered_mean, vector
+from tts.statistics.resampling import RESAMPLES, Floats, blocks, resample_mean, vector
 
 _OUTCOMES = 1_000_000  # most sums of signs that are listed
 _SIZES = 10_000  # most distinct differences whose signs are drawn
 _DRAWS = 20_000
 _ROUNDING = 1e-9
+_FEWEST_BEYOND = 10  # resamples beyond 0 by which a p-value is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Difference:
         mean: The mean of first - second over problems, with its interval. Its `num` counts problems.
         p: Probability of a mean as far from 0, if it made no difference which strategy is which; NaN without
             problems.
+        resampled_p: A p-value that is below 1 - level if and only if the interval of `mean` leaves 0 out.
         first_better: Problems on which the first is better.
         second_better: Problems on which the second is better.
         mcnemar: The p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN
@@ -42,6 +44,7 @@ class Difference:
 
     mean: Estimate
     p: float
+    resampled_p: float
     first_better: int
     second_better: int
     spread: float
@@ -65,7 +68,7 @@ def paired_difference(
         problem, for which half a problem is imagined at either end of what was seen: plus and minus the greatest
         difference of any problem. With few problems that differ, resampling them alone would give too narrow an
         interval. The test flips the sign of each problem's difference: for problems that are solved or not it is
-        McNemar's exact test.
+        McNemar's exact test. `resampled_p` is twice the share of the interval's resamples beyond 0.
     Source: Rubin, "The Bayesian bootstrap" (1981); Agresti and Min, "Effects and non-effects of paired identical
         observations in comparing proportions with binary matched-pairs data" (2004), for what is imagined; Fisher, "The
         design of experiments" (1935), section 21.
@@ -105,7 +108,7 @@ def paired_difference(
     # the first difference counts as positive, so that swapped strategies have the mirrored interval, to the digit
     nonzero = differences[differences != 0]
     sign = float(np.sign(nonzero[0])) if len(nonzero) else 1.0
-    mean = clustered_mean(sign * differences, rng=rng, level=level, resamples=resamples, bounds=(-bound, bound))
+    mean, means = resample_mean(sign * differences, rng=rng, level=level, resamples=resamples, bounds=(-bound, bound))
     if sign < 0:
         mean = dataclasses.replace(mean, value=-mean.value, low=-mean.high, high=-mean.low)
     elif greatest == 0:  # make the interval symmetric
@@ -113,7 +116,8 @@ def paired_difference(
     first_better, second_better = int((differences > 0).sum()), int((differences < 0).sum())
     return Difference(
         mean=mean,
-        p=_sign_flip(differences, rng),
+        p=(p := _sign_flip(differences, rng)),
+        resampled_p=p if greatest == 0 else _p_of(mean, means, p),
         first_better=first_better,
         second_better=second_better,
         spread=float(differences.std(ddof=1)) if len(differences) > 1 else math.nan,
@@ -213,6 +217,21 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         )
     num_known_spread = (shift / difference) ** 2  # enough if the spread were known
     return max(2, math.ceil(num_known_spread + z_level**2 / 2))
+
+
+def _p_of(mean: Estimate, means: Floats, exact_p: float) -> float:
+    """Return the p-value of a mean difference, from the resamples of its interval.
+
+    Args:
+        mean: The mean with its interval.
+        means: [R], the means of the resamples.
+        exact_p: The p-value of the sign-flip test, which is taken where few resamples are beyond 0.
+    """
+    num_beyond = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    alpha = 1 - mean.level
+    p = exact_p if num_beyond < _FEWEST_BEYOND else min(1.0, 2 * num_beyond / len(means))
+    # quantiles lie between resamples, so that the two may differ by one resample
+    return max(p, alpha) if mean.low <= 0 <= mean.high else min(p, math.nextafter(alpha, 0))
 
 
 def _sign_flip(differences: Floats, rng: np.random.Generator) -> float:

@@ -163,6 +163,19 @@ def clustered_mean(
     Raises:
         ConfigError: a NaN or infinite value, lengths that differ, a negative size, or a value outside the bounds.
     """
+    return resample_mean(totals, sizes, rng=rng, level=level, resamples=resamples, bounds=bounds)[0]
+
+
+def resample_mean(
+    totals: ArrayLike,
+    sizes: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    bounds: tuple[float, float] | None = None,
+) -> tuple[Estimate, Floats]:
+    """Return `clustered_mean`, and the means of its resamples, [R]; empty without bounds or without clusters."""
     total = vector("totals", totals)
     size = np.ones(len(total)) if sizes is None else vector("sizes", sizes)
     if len(size) != len(total) or (size < 0).any():
@@ -175,7 +188,7 @@ def clustered_mean(
     total, size = total[size > 0], size[size > 0]
     num_clusters = len(total)
     if num_clusters == 0:
-        return Estimate(math.nan, math.nan, math.nan, level, 0)
+        return Estimate(math.nan, math.nan, math.nan, level, 0), np.zeros(0)
     value = float(total.sum() / size.sum())
     distinct_rows, multiplicities = kinds(np.stack([total, size], axis=1))
     total, size = distinct_rows.T
@@ -187,7 +200,7 @@ def clustered_mean(
         (estimate,) = bootstrap_kinds(
             lambda counts: mean(counts)[:, None], multiplicities, rng, level=level, resamples=resamples
         )
-        return replace(estimate, value=value)
+        return replace(estimate, value=value), np.zeros(0)
     means = total / size
     least, greatest = bounds
     if (means < least - _ROUNDING).any() or (means > greatest + _ROUNDING).any():
@@ -199,7 +212,7 @@ def clustered_mean(
     weight_blocks = (rng.standard_gamma(shapes, (rows, len(shapes))) for rows in blocks(resamples, len(shapes)))
     resampled_means = np.concatenate([mean(weights) for weights in weight_blocks])
     low, high = np.quantile(resampled_means, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    return Estimate(value, min(low, value), max(high, value), level, num_clusters)
+    return Estimate(value, min(low, value), max(high, value), level, num_clusters), resampled_means
 
 
 def _ends(value: float, resampled: Floats, tail: float, method: Method) -> tuple[float, float]:

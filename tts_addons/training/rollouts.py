@@ -58,6 +58,7 @@ _STEP: Final = 4  # samples of a prompt in one wave after that
 _MOST: Final = 4  # times n: the most samples of one prompt
 _SETTLED_VARIANCE: Final = 0.02  # expected variance below which a group gets no more; .25 is the greatest
 _SPREAD: Final = 2.0  # times the mean cost that a wave reserves for each sample, so that few are cut
+_OVERESTIMATE: Final = 4.0  # times a sample's cost that a task's usual length may be
 _EPSILON: Final = 1e-4  # added to a standard deviation, as TRL does
 
 
@@ -464,7 +465,7 @@ class _Drawing:
             if len(known_costs) and available < _SPREAD * cost.min():
                 return "budget: what is left pays for no further sample"
             more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(available))
-            if self._is_bounded and not len(known_costs) and available >= cost.sum():
+            if self._is_bounded and not len(known_costs) and available >= cost.sum() / _OVERESTIMATE:
                 # the first wave draws samples of every prompt, fewer where the total is small
                 more[:] = np.clip(int(available / (_SPREAD * cost.sum())), 1, allocator.first)
             if not more.any():

@@ -37,7 +37,7 @@ class PairedRow:
         second_accuracy: The mean over problems of the second strategy's share of right answers.
         difference: The first accuracy less the second, with its interval. Problems are the clusters: the seeds of a
             problem are averaged first.
-        p: The p-value of the sign-flip test of the difference.
+        p: The p-value of the difference, of the resamples of its interval.
         p_holm: The p-value adjusted for the number of rows by Holm's method.
         first_better: The number of problems on which the first strategy is better.
         second_better: The number of problems on which the second strategy is better.
@@ -146,7 +146,7 @@ def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Diffe
         second: The second strategy.
         compared: One cell of each condition, the shares of right answers, and their difference.
     """
-    p_values = [difference.p for _, _, difference in compared]
+    p_values = [difference.resampled_p for _, _, difference in compared]
     return [
         PairedRow(
             dataset=cell.dataset,
@@ -159,7 +159,7 @@ def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Diffe
             first_accuracy=float(np.mean(shares.first)),
             second_accuracy=float(np.mean(shares.second)),
             difference=difference.mean,
-            p=difference.p,
+            p=difference.resampled_p,
             p_holm=float(p_holm),
             first_better=difference.first_better,
             second_better=difference.second_better,
