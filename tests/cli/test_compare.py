@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -63,6 +64,22 @@ def test_the_other_way_round_is_the_mirror_image(study: Study) -> None:
     for one, other in zip(study.pairs(A, B), study.pairs(B, A), strict=True):
         assert (one.difference.low, one.difference.high) == (-other.difference.high, -other.difference.low)
         assert (one.p, one.mcnemar) == (other.p, other.mcnemar)
+
+
+def test_rows_are_in_the_order_of_the_table_in_every_form(tts: Any, study: Study) -> None:
+    """A budget that was added later, and one whose first run failed, keep their places."""
+    with Store(default_store()) as opened:
+        number = opened.begin("pairs", {})
+        for at, strategy in enumerate((A, B)):
+            for tokens in (150, 50):
+                one = cell(900 + at, strategy=strategy, budget={"tokens": tokens}, problem=f"sums/{tokens}")
+                opened.add(number, [dataclasses.replace(one, key=f"{strategy}{tokens}")])
+                opened.finish("w", result(dataclasses.replace(one, key=f"{strategy}{tokens}"), 100, right=True))
+    order = [50, 100, 150, 200]
+    assert [row.budget["tokens"] for row in study.pairs(A, B)] == order
+    assert [row.budget["tokens"] for row in study.rows() if row.strategy == A] == order
+    latex = tts("compare", A, B, "--latex").output
+    assert [int(tokens) for tokens in re.findall(r"^tokens=(\d+)", latex, re.M)] == order
 
 
 def test_columns_are_chosen_in_any_order_and_by_short_titles(tts: Any, study: Study) -> None:

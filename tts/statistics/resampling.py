@@ -175,7 +175,10 @@ def resample_mean(
     resamples: int = RESAMPLES,
     bounds: tuple[float, float] | None = None,
 ) -> tuple[Estimate, Floats]:
-    """Return `clustered_mean`, and the means of its resamples, [R]; empty without bounds or without clusters."""
+    """Return `clustered_mean`, and the means of its resamples, [R].
+
+    Without bounds or clusters there are no means.
+    """
     total = vector("totals", totals)
     size = np.ones(len(total)) if sizes is None else vector("sizes", sizes)
     if len(size) != len(total) or (size < 0).any():

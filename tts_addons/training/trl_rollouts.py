@@ -126,11 +126,10 @@ class TrlRollouts:
         """Return the reference answers by the text of the prompt.
 
         Raises:
-            ConfigError: A row of the trainer's data sets has no answer, or two rows of one prompt have different ones.
+            ConfigError: A row of the trainer's data sets has no answer.
         """
         column = self.answers if isinstance(self.answers, str) else None
         answers: dict[str, str] = {} if self.answers is None or isinstance(self.answers, str) else {**self.answers}
-        hint = "give its reference answer, or reward="
         for name in ("train_dataset", "eval_dataset"):
             data: Any = getattr(trainer, name, None)
             parts: list[Any] = list(data.values()) if isinstance(data, dict) else [data]
@@ -140,16 +139,14 @@ class TrlRollouts:
                 for i, row in enumerate(rows):
                     text = prompt_text(Problem(row["prompt"]).prompt)
                     answer = answers.get(text) if column is None else answer_in(row, column)
-                    place = f"row {i} of {name}, with the prompt {quote(text)},"
                     if answer is None and self.reward is None:
-                        where = "in answers" if column is None else f"in its column {column!r}"
-                        raise ConfigError(f"{place} has no reference answer {where}", hint=hint)
-                    if answer is not None and answers.setdefault(text, answer) != answer:
+                        where = "answers" if column is None else f"its column {column!r}"
                         raise ConfigError(
-                            f"{place} has the answer {quote(answer)}, but an earlier row with this prompt has "
-                            f"{quote(answers[text])}",
-                            hint="leave one of them out",
+                            f"row {i} of {name} has no reference answer in {where}: {quote(text)}",
+                            hint="give its reference answer, or reward=",
                         )
+                    if answer is not None:
+                        answers[text] = answer
         return answers
 
     def _problems_of(self, prompts: Sequence[Any], size: int) -> list[Problem]:

@@ -126,9 +126,8 @@ def test_answers_are_a_column_of_the_trainers_data_and_a_missing_one_is_named_at
     assert set(drawn["rollout_reward"]) <= {0.0, 1.0}
     late = {"prompt": "Say three."}
     for given, more, cause in (
-        ("solution", [late], r"row 2 of train_dataset.*Say three.*'solution'"),
-        ({"Say one.": "1", "Say two.": "2"}, [late], r"row 2 of train_dataset.*Say three.*in answers"),
-        ("solution", [{**rows[0], "solution": 1}], r"row 2.*'1'.*earlier.*'8'"),
+        ("solution", [late], r"row 2 of train_dataset.*'solution'.*Say three"),
+        ({"Say one.": "1", "Say two.": "2"}, [late], r"row 2 of train_dataset.*in answers.*Say three"),
     ):
         draw = tts.TrlRollouts(answers=given)
         with pytest.raises(ConfigError, match=cause):

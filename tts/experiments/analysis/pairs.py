@@ -62,7 +62,7 @@ class PairedRow:
 
 
 def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np.random.Generator) -> list[PairedRow]:
-    """Return the comparison of two strategies, with a row for each condition that both have.
+    """Return the comparison of two strategies, with a row for each condition, in the table's order.
 
     A condition is a data set, model, setting, set of verifiers and budget.
 
@@ -89,12 +89,20 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
     cells: dict[_Condition, Cell] = {}  # by condition, the cell of its first run
     for result in result_list:
         cell = result.cell
-        if result.error is None and result.right is not None and cell.strategy in (first, second):
-            condition = (*condition_of(cell), *sorted(cell.budget.items()))
-            cells.setdefault(condition, cell)
+        if cell.strategy not in (first, second):
+            continue
+        condition = (*condition_of(cell), *sorted(cell.budget.items()))
+        cells.setdefault(condition, cell)
+        if result.error is None and result.right is not None:
             runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
     compared: list[tuple[Cell, _Shares, Difference]] = []
-    for condition, runs_by_strategy in runs.items():
+    # as in the table: a budget that was added later is not the last row
+    lines = {condition: (*condition_of(cell), *sorted(cell.budget)) for condition, cell in cells.items()}
+    rank = {line: i for i, line in enumerate(dict.fromkeys(lines.values()))}
+    for condition in sorted(
+        cells, key=lambda one: (rank[lines[one]], [limit for _, limit in sorted(cells[one].budget.items())])
+    ):
+        runs_by_strategy = runs[condition]
         shares = _shares(runs_by_strategy.get(first, {}), runs_by_strategy.get(second, {}))
         if shares.first:
             difference = paired_difference(shares.first, shares.second, rng=rng)

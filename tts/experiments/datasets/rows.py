@@ -222,10 +222,9 @@ def hold(given: Any) -> str:
 
 def _rows_of(given: Any) -> list[Any]:
     """Return the rows of a table, or the members of an iterable."""
-    if hasattr(given, "to_pylist"):  # of pyarrow
-        return given.to_pylist()
-    if hasattr(given, "to_dicts"):  # of polars
-        return given.to_dicts()
+    for method in ("to_pylist", "to_dicts"):  # of pyarrow, of polars
+        if hasattr(given, method):
+            return getattr(given, method)()
     if hasattr(given, "to_dict") and hasattr(given, "columns"):  # of pandas
         return given.to_dict("records")
     if isinstance(getattr(given, "column_names", None), Mapping):

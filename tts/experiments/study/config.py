@@ -28,7 +28,7 @@ from tts._common.sections import Section
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget, check_units
 from tts.checks import USUAL_FIELDS, columns_in, without_duplicates
-from tts.errors import ConfigError, TTSError, quote, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments import datasets
 from tts.experiments.datasets.rows import hold
 from tts.models import registry
@@ -38,8 +38,6 @@ from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.model_cache import NO_VERIFIERS
 from tts.types import Problem
-from tts.verifiers.base import Verifier
-from tts.verifiers.making import describe_verifier, make_verifier
 
 _MOST = 1_000_000  # bound of the seeds, and of the problems of a data set
 _MOST_BUDGETS = 10_000  # bound of the combinations of limits of a budget
@@ -58,29 +56,12 @@ def as_list(given: Any) -> list[Any]:
 
 
 def _parse_roles(verifiers: Any) -> Any:
-    """Return verifiers by role as texts, from texts, functions and objects."""
+    """Return verifiers by role as texts, from texts and functions."""
     if verifiers == NO_VERIFIERS:
         return {}
     if verifiers is None or isinstance(verifiers, dict):
-        return verifiers and {role: _verifier_text(verifier) for role, verifier in verifiers.items()}
-    return {"main": _verifier_text(verifiers)}
-
-
-def _verifier_text(given: Any) -> Any:
-    """Return the text of a verifier that is a function, a class or an object; any other value unchanged."""
-    if not isinstance(given, Verifier) or isinstance(given, type):
-        return _place(given, "the verifier")
-    text = describe_verifier(given)
-    try:
-        is_same = make_verifier(text) == given
-    except TTSError:
-        is_same = False
-    if not is_same:
-        raise ConfigError(
-            f"the verifier is {quote(given)}, but its text {quote(text)} gives no equal one: results are stored by it",
-            hint="give a function, or a frozen dataclass at the top of a module, with literal parameters",
-        )
-    return text
+        return verifiers and {role: _place(verifier, "the verifier") for role, verifier in verifiers.items()}
+    return {"main": _place(verifiers, "the verifier")}
 
 
 def _place(given: Any, what: str) -> Any:
