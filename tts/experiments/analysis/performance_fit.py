@@ -233,10 +233,10 @@ class PerformanceData:
             first=self.first,
             unit=self.unit,
             models=models_by_role,
-            piloted=self._piloted(population, kept_curves),
+            piloted=self._pilot_curve(population, kept_curves),
         )
 
-    def _piloted(self, population: Population, curves: Mapping[str, PerformanceCurve]) -> PilotedCurve | None:
+    def _pilot_curve(self, population: Population, curves: Mapping[str, PerformanceCurve]) -> PilotedCurve | None:
         """Return what `auto` reaches after pilots: about what plain samples reach at the same limit.
 
         None: a kept strategy searches, with which pilots are worth more than plain samples.
