@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from research.tables import move_tables
 from tts.experiments.study.record import RESULT_VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -46,10 +47,6 @@ COMMANDS: dict[str, str] = {
     "power_rounds.md": "research.methods.power_rounds --limit 40 --n 8",
     "step_labels.md": "research.methods.step_labels --problems 60 --samples 4 --k 1 4 8",
     "verifiers.md": "research.methods.verifiers --compare --limit 120 --seeds 2 --store {store}",
-    "countdown.md": "research.methods.countdown --problems 100 --seeds 1 --budgets 62 124 248 --verifiers learnt "
-    "--out {page}",
-    "countdown_exact.md": "research.methods.countdown --problems 100 --seeds 1 --budgets 62 124 248 --verifiers exact "
-    "'flipped 15 %' --out {page}",
     "patches.md": "research.patches --runs 24 --seeds 2 --sizes 4 8 --store {store}",
     "grpo.md": "research.pocket.grpo --steps 20 --prompts 16 --seeds 3",
     "pair_gates_arithmetic.md": "research.pocket.gates arithmetic --problems 60 --newcomers 300 --out {page}",
@@ -94,6 +91,7 @@ def make(name: str, folder: Path) -> None:
     minutes = (time.monotonic() - began) / 60
     text = page.read_text(encoding="utf-8")
     page.write_text(re.sub(r" \(result version", f" in {minutes:.0f} min (result version", text, count=1), "utf-8")
+    move_tables(page)
 
 
 def main() -> None:

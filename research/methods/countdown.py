@@ -14,6 +14,7 @@ With `--stored` nothing is measured: the figure shows the study of a page of `re
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import re
 import sys
@@ -264,12 +265,15 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
     """Return the rows that a page of `research.claims` has of some methods by some verifiers.
 
     Raises:
-        ConfigError: The page cannot be read, or has no such row.
+        ConfigError: The page or its table cannot be read, or has no such row.
     """
     try:
         text = path.read_text(encoding="utf-8")
+        table = path.with_suffix(".csv")
+        with table.open(encoding="utf-8", newline="") as file:
+            text = "\n".join([text, *(f"| {' | '.join(row)} |" for row in csv.reader(file))])
     except OSError as failure:
-        raise ConfigError(f"the page {str(path)!r} cannot be read: {failure.strerror}") from None
+        raise ConfigError(f"{failure.filename!r}, a page of results or its table, cannot be read") from None
     counts = re.search(r"--problems (\d+) --seeds (\d+)", text)
     stored_rows = [
         Row(

@@ -61,7 +61,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         "# Search methods on the embedded pair",
         "",
         stamp_line(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
-        "[Why the claims hold or do not hold](methods_reasons.md) explains the results.",
+        "[Methods by verifier](methods_by_verifier.md) has the same searches by how often a verifier errs.",
         "",
         f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} "
         "operations with operands "
