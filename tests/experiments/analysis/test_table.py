@@ -134,6 +134,9 @@ def test_notes_say_what_holds_of_any_run():
     (row,) = rows_of(run(0), run(1, oracle=True), run(2, reproducible=False, usage=Usage(estimated=True)))
     assert row.notes == ("estimated", "not reproducible", "oracle")
     assert rows_of(run(0))[0].notes == ()
+    unscored = run(0, of={"verifiers": {"main": "toy"}})
+    assert rows_of(unscored, run(1, of={"verifiers": {"main": "toy"}}))[0].notes == ("verifier never called",)
+    assert rows_of(unscored, run(1, usage=Usage(verifier_calls=2), of={"verifiers": {"main": "toy"}}))[0].notes == ()
 
 
 def test_rows_of_a_strategy_go_by_budget_however_they_came_in():

@@ -45,6 +45,11 @@ def test_a_figure_says_on_what_it_stands():
     assert "hollow markers: replayed" in text
 
 
+def test_a_verifier_that_was_never_called_is_said():
+    texts = [svg(curve("a", verifier="judge", scores=0), curve("b", 2, verifier="judge", scores=n)) for n in (0, 1)]
+    assert ["verifier never called" in " ".join(words(text)) for text in texts] == [True, False]
+
+
 def test_what_is_missing_is_said():
     shares = curve("a").shares.copy()
     shares[3, :30] = np.nan

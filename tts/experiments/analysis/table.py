@@ -30,6 +30,7 @@ _SUMS: Final = (
 
 # the strategy, the condition, and the limits by unit, which all runs of a row have in common
 _Key = tuple[str, tuple[object, ...], tuple[tuple[str, float], ...]]
+UNSCORED: Final = "verifier never called"
 _LEAST_GROUPS = 10  # number of groups below which an error by group is unreliable
 
 
@@ -72,7 +73,7 @@ class TableRow:
         failures: The number of failed rows by kind.
         errors: The number of failed runs by kind.
         notes: Notes on any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not
-            report its usage), "not reproducible".
+            report its usage), "not reproducible"; or, on all runs, "verifier never called".
     """
 
     dataset: str
@@ -130,6 +131,7 @@ class _RowSums:
     failures: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
     notes: set[str] = field(default_factory=set[str])
+    scores: int = 0  # calls of verifiers
 
     def add(self, result: Result) -> None:
         """Add a run."""
@@ -145,6 +147,7 @@ class _RowSums:
             problem.judged += 1
             problem.right += result.right
         self.lost_tokens += result.lost_tokens
+        self.scores += result.usage.verifier_calls
         for name, total in self.usage.items():
             value = getattr(result.usage, name)
             self.usage[name] = None if value is None or total is None else total + value
@@ -207,6 +210,8 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
 def _row(cell: Cell, sums: _RowSums, rng: np.random.Generator) -> TableRow:
     """Return the row of runs with these sums, whose first run has the given cell."""
     accuracy = sums.accuracy(rng)
+    if cell.verifiers and not sums.scores:
+        sums.notes.add(UNSCORED)
     return TableRow(
         dataset=cell.dataset,
         model=cell.model,

@@ -22,6 +22,7 @@ import numpy as np
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.analysis.comparing import amount, pareto_front
 from tts.experiments.analysis.curves import AXES, Curve
+from tts.experiments.analysis.table import UNSCORED
 from tts.experiments.output.naming import (
     NamedLine,
     are_named_at_ends,
@@ -466,6 +467,8 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
         names = list(dict.fromkeys(getattr(curve, noun) for curve in shown))
         plural = "s" if len(names) > 1 else ""
         facts.append(f"{noun}{plural}:\u00a0{_list(names)}")
+    if facts[-1] != "verifier:\u00a0none" and all(curve.scores == 0 for curve in shown):
+        facts.append(UNSCORED)
     if bands:
         facts.append("95 % intervals over problems")
     kinds = {curve.kind for curve in shown}
