@@ -56,6 +56,7 @@ def move_tables(page: Path) -> None:
         section = (_SECTION.findall(text[: found.start()]) or [""])[-1].strip("#* ")
         tables.setdefault(tuple(titles), []).extend([section, *row] for row in rows)
     files: dict[tuple[str, ...], Path] = {}
+    num_before = len(set(re.findall(rf"\({page.stem}\w*\.csv\)", text)))  # files of tables that have moved already
 
     def move(found: re.Match[str]) -> str:
         titles, aligned, *rows = _read(found[0])
@@ -63,7 +64,7 @@ def move_tables(page: Path) -> None:
         every = tables[tuple(titles)]
         if len(every) <= MOST or (len(columns) == len(titles) and len(kept) == len(rows)):
             return found[0]
-        place = len(files) + 1
+        place = num_before + len(files) + 1
         path = files.setdefault(tuple(titles), page.with_name(f"{page.stem}{f'_{place}' if place > 1 else ''}.csv"))
         first = int(len({section for section, *_ in every}) == 1)  # one section needs no column
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -29,8 +29,10 @@ def test_a_long_table_moves_and_its_greatest_size_stays(tmp_path: Path) -> None:
     assert text.endswith("\n\nThe end.\n")
     with (tmp_path / "claims_like.csv").open(newline="") as file:
         assert list(csv.reader(file))[:2] == [["plan", "budget", "accuracy"], ["`a | x`", "62", "1 [0, 2]"]]
+    page.write_text(text + "\n" + table(["search", "budget"], [["beam", str(size)] for size in range(9)]))
     move_tables(page)
-    assert page.read_text() == text, "what was moved stays moved"
+    assert page.read_text().startswith(text), "what was moved stays moved"
+    assert "All 9 rows: [claims_like_2.csv](claims_like_2.csv)." in page.read_text()
 
 
 def test_tables_with_equal_titles_have_one_file_and_short_ones_stay(tmp_path: Path) -> None:
