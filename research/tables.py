@@ -35,7 +35,6 @@ KEPT: Mapping[str, Mapping[str, Collection[str]]] = {
     "new_methods.md": {"selection": ("majority", "best", "weighted", "knockout", "swiss", "league(opponents=2)")},
     "allocator_votes.md": {"success rates": ("half .9, half .15",)},
     "methods_by_verifier.md": {"search": ("best_of_n | weighted", "beam*", "rebase*", "a_star(goals=1)", "particle*")},
-    "checked.md": {"suite": ()},
     "gateway.md": {"connections": ("1, kept", "64, kept")},
     "allocator.md": {"": ("auto", "single*", "best_of_n | majority"), "run": ()},
 }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tts._common.characters import join_surrogates
 from tts._core.threads import run_in_thread
 from tts.backends.capabilities import require
-from tts.budget.account import Account
+from tts.budget.account import Account, Exhausted
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.context import SearchContext
@@ -155,10 +155,13 @@ class ReadingCalls:
             Exhausted: the time is over. A thread cannot be stopped and ends by itself.
         """
         account, started = self.account, self._clock()
+        limit = asyncio.timeout(account.seconds_left)
         try:
-            return await asyncio.wait_for(work, account.seconds_left)
+            async with limit:
+                return await work
         except TimeoutError:
-            account.check_time()
+            if limit.expired():  # whatever the account's own clock says at this moment
+                raise Exhausted("seconds") from None
             raise
         finally:
             seconds = self._clock() - started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,8 +157,8 @@ def _free_text_votes(candidates: Sequence[Candidate]) -> Iterator[str]:
 
 
 def _lone_votes(candidates: Sequence[Candidate], task: Task) -> Iterator[str]:
-    """Yield the warning that no two candidates agree, where at least three vote."""
-    voters = [c.answer_class for c in candidates if c.answer_class is not None]
+    """Yield the warning that no two candidates agree, where at least three vote without weights of their strategy."""
+    voters = [c.answer_class for c in candidates if c.answer_class is not None and math.isnan(c.weight)]
     if len(voters) >= _FEWEST_VOTES and len(set(voters)) == len(voters):
         hint = (
             "let the members that must agree vote: json(…, vote=('…',))"

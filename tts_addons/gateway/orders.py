@@ -385,8 +385,8 @@ def _budget(
 ) -> tuple[Budget, tuple[str, ...]]:
     """Return the budget, with the operator's limits, and notes on it.
 
-    The first of these that limits a unit counts: the budget in `tts`, the tokens for thoughts, the effort, the budget
-    of the preset, that of the model. If none is given, the budget pays each answer of the strategy in full.
+    The first of these that limits a unit counts: the budget in `tts`, or else the tokens for thoughts or the effort;
+    the budget of the preset; that of the model. If none is given, the budget pays each answer of the strategy in full.
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
     field = "model"  # the field that an error names
@@ -401,7 +401,7 @@ def _budget(
         if wanted_tokens > limits.tokens:
             notes = (f"{field} was clipped to limits.tokens, {limits.tokens}",)
     if request.options.budget is not None:
-        field = "tts.budget"
+        field, amount = "tts.budget", None
     own_limits = merge_limits(offer.limits, amount, request.options.budget)
 
     def make_budget() -> Budget:

@@ -289,5 +289,5 @@ def test_a_record_that_is_nowhere_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"read:.*file"):
         reward_record.load(str(tmp_path / "none.yaml"))
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(ConfigError, match=r"read:.*regular file"):
+    with pytest.raises(ConfigError, match=r"config.json.*read:"):
         reward_record.load(str(tmp_path / "folder.yaml"))

@@ -4,7 +4,9 @@ against REBASE.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.runs import Solved, search_one
+from tests.support.runs import Clock, Solved, change_setup, make_run, search_one, solve_and_show
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -201,6 +203,18 @@ def test_its_own_work_is_booked_apart() -> None:
     end = ended("ets(n=8)", 1)
     kinds = {call.kind for call in end.search.account.ledger.calls}
     assert "search" in kinds
+
+
+def test_time_that_ends_within_a_step_ends_the_search_whatever_the_clock_says() -> None:
+    class Slow:
+        async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+            await asyncio.sleep(60)
+            raise AssertionError(f"{texts} were awaited to their end")
+
+    verifiers = {"main": ToyVerifier(error=0.1)}
+    made = make_run(TEXT, Budget(seconds=0.5), "ets(n=4)", ToyBackend(LAW), verifiers=verifiers, clock=Clock())
+    solution = solve_and_show(change_setup(made, embedder=Slow())).solution
+    assert (solution.error, solution.stopped_by) == (None, "budget: seconds")
 
 
 def test_an_embedder_is_named_or_the_solvers() -> None:
