@@ -176,7 +176,7 @@ def test_measurements_have_a_heading_of_their_own_and_records_come_last_in_the_s
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     boosts = {one["location"].partition("#")[0]: one.get("boost", 1) for one in index["docs"] if "boost" in one}
     records = {one["location"].partition("#")[0] for one in index["docs"] if one["location"].startswith("decisions/")}
-    assert len(records) > 8
+    assert records
     assert all(boosts[record] < 0.1 for record in records)
 
 
