@@ -1,4 +1,4 @@
-"""The commands and the code of docs/how-to/recorded.md and docs/how-to/replay.md run as they stand there."""
+"""The commands and the code of docs/how-to/recorded.md run as they stand there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 
 from tests.experiments.trials import diff, trajectory, trial
 
-FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
-PAGES = (FOLDER / "recorded.md", FOLDER / "replay.md")  # the second replays what the first imports
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "recorded.md"
 
 
 @pytest.fixture
@@ -59,16 +58,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         archive.writestr("samples/1_epoch_1.json", json.dumps({**sample, "output": output}))
 
 
-def read_pages() -> str:
-    if not all(page.is_file() for page in PAGES):
+def read_page() -> str:
+    if not PAGE.is_file():
         pytest.skip("the documents are no part of the wheel")
-    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    return PAGE.read_text(encoding="utf-8")
 
 
-def test_every_command_of_the_pages_runs(tts, files):
+def test_every_command_of_the_page_runs(tts, files):
     from tts_addons.code.sandbox import why_not
 
-    commands = re.findall(r"^(tts .+)$", read_pages(), re.MULTILINE)
+    commands = re.findall(r"^(tts .+)$", read_page(), re.MULTILINE)
     assert len(commands) == 11
     if why_not():
         commands = [command for command in commands if "programs" not in command]
@@ -77,9 +76,9 @@ def test_every_command_of_the_pages_runs(tts, files):
         assert done.exit_code == 0, f"{command}: {done.output}"
 
 
-def test_the_code_of_the_pages_runs(files, capsys):
-    (code,) = re.findall(r"```python\n(.+?)```", read_pages(), re.DOTALL)
-    exec(compile(code, "replay.md", "exec"), {})
+def test_the_code_of_the_page_runs(files, capsys):
+    (code,) = re.findall(r"```python\n(.+?)```", read_page(), re.DOTALL)
+    exec(compile(code, "recorded.md", "exec"), {})
     out = capsys.readouterr().out
     assert "3 samples of 1 problems, 3 each" in out
     assert "best_of_n | best" in out

@@ -30,12 +30,11 @@ PAGES = [
     *(page.relative_to(ROOT).as_posix() for page in sorted(ROOT.glob("tts_addons/*/README.md"))),
     *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md"))),
 ]
-# pages on which `tts.x` is a field of the gateway's replies, and the page of modules that are elsewhere now
+# pages on which `tts.x` is a field of the gateway's replies
 OTHER_DOTS = (
     "docs/how-to/gateway",
-    "docs/how-to/receipts.md",
+    "docs/how-to/clients.md",
     "docs/tutorials/gateway.md",
-    "docs/explanation/layout.md",
 )
 # of users' files, and of other programs
 FOREIGN = {"tts/workspaces", "scripts/test_time_compute.py", "tests/hidden/", "tests/test_money.py"}

@@ -11,7 +11,6 @@ from tts.budget.units import USD_UNIT
 from tts_addons.gateway.spending.accounts import Accounts
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/gateway.md"
-ACCOUNTS = PAGE.with_name("gateway_accounts.md")
 
 
 def test_the_configuration_is_valid():
@@ -27,11 +26,10 @@ def test_the_configuration_is_valid():
 
 def test_the_accounts_are_valid():
     yaml = pytest.importorskip("yaml")
-    if not ACCOUNTS.exists():
+    if not PAGE.exists():
         pytest.skip("the documentation is not here")
-    config = gateway_config(
-        {"models": {"toy": {}}, **yaml.safe_load(ACCOUNTS.read_text().partition("```yaml\n")[2].partition("```")[0])}
-    )
+    block = PAGE.read_text().partition("## Keys and accounts")[2].partition("```yaml\n")[2].partition("```")[0]
+    config = gateway_config({"models": {"toy": {}}, **yaml.safe_load(block)})
     accounts = Accounts(config, ["anna", "bert", "olga"])
     assert [one.name for one in accounts.visible_accounts("bert")] == ["bert", "project"]
     assert accounts.paying_account("anna").limits == {"tokens": 5_000_000, "usd": 10 * USD_UNIT}
@@ -52,7 +50,6 @@ def test_usage_on_the_page_is_that_of_a_reply(client):
     usage, page = vote["usage"], PAGE.read_text()
     told = ", ".join(f'"{name}": {usage[name]}' for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
     assert f'"usage": {{{told}, …}}' in page
-    assert f"A: 33 {usage['total_tokens']}\n" in page
     plain = gateway.post("/v1/chat/completions", json={**ask, "model": "pocket", "tts": {"budget": 500}}).json()
     assert (
         f"A: 33\n\n{plain['usage']['completion_tokens']} {plain['tts']['stopped_by']} {plain['tts']['confidence']}\n"
