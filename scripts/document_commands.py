@@ -266,10 +266,14 @@ def check_document(document: str, *, slow: bool) -> Iterator[tuple[Command, str]
 
     text = (ROOT / document).read_text(encoding="utf-8")
     hosted, recipes = document.endswith("hosted.md"), document.endswith("recipes.md")
-    names = re.findall(r"(?:--(?:model|served-as)|\bmodel:) ([^\s,]+)" if recipes else r"--(?:model|served-as) (\S+)", text)
+    names = re.findall(
+        r"(?:--(?:model|served-as)|\bmodel:) ([^\s,]+)" if recipes else r"--(?:model|served-as) (\S+)", text
+    )
     names = [
         *dict.fromkeys(
-            name for name in names if name not in ("mini", "toy", "toy-thinking", "pocket", "smollm2", "NAME`", "MODEL.gguf")
+            name
+            for name in names
+            if name not in ("mini", "toy", "toy-thinking", "pocket", "smollm2", "NAME`", "MODEL.gguf")
         )
     ] or ["NAME"]
     server = Anywhere(model=names[0], others=tuple(names[1:]) if hosted or recipes else (), key=KEY if hosted else "")

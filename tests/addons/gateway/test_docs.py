@@ -39,7 +39,9 @@ def test_the_accounts_are_valid():
 def test_usage_on_the_page_is_that_of_a_reply(client):
     if not PAGE.exists():
         pytest.skip("the documentation is not here")
-    gateway = client(models={"pocket": {"presets": {"vote": {"strategy": "best_of_n(n=8) | majority", "budget": 1000}}}})
+    gateway = client(
+        models={"pocket": {"presets": {"vote": {"strategy": "best_of_n(n=8) | majority", "budget": 1000}}}}
+    )
     ask = {"messages": [{"role": "user", "content": "What is 12 + 7 * 3?"}], "seed": 0}
     vote = gateway.post("/v1/chat/completions", json={**ask, "model": "pocket:vote"}).json()
     usage, page = vote["usage"], PAGE.read_text()
