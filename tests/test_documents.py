@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "document_commands.py"
 SLOW = (
     "README.md",
-    "docs/guide.md",
     "docs/how-to/command_line.md",
     "docs/how-to/servers/",
     "docs/tutorials/process_model.md",
@@ -122,7 +121,7 @@ def test_a_page_with_figures_names_the_command_that_made_them(page: Path) -> Non
 ADDONS = [f"tts_addons/{name}/README.md" for name in ("agents", "code", "logs", "training", "zoo")]
 
 
-@pytest.mark.parametrize("document", ["README.md", *ADDONS, pytest.param("docs/guide.md", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("document", ["README.md", *ADDONS])
 def test_the_snippets_run(document: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, str(ROOT / "scripts" / "readme_snippets.py"), str(ROOT / document)]
@@ -162,6 +161,27 @@ def test_sizes_that_pages_state_are_those_of_what_is_installed() -> None:
             assert abs(measured[name] - size) <= max(2, 0.25 * size), (
                 f"{name}: {measured[name]} MB are installed, but {size} are stated"
             )
+
+
+def test_the_figures_of_the_choice_stand_on_their_pages() -> None:
+    """Each figure with an interval stands on the page that is linked after it; the order of strategies is the code's."""
+    from tts.search.families import EVIDENCE
+
+    text = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "results").glob("*.md")}
+    found = 0
+    for told, page in re.findall(r"((?:(?!\]\(results/|\n).)*)\]\(results/(\w+)\.md\)", text):
+        for figure in re.findall(r"[+-]?\d+\.\d \[[^\]]+\]", told):
+            assert figure in pages[page], (figure, page)
+            found += 1
+    assert found >= 10
+    stated = re.findall(r"`(\w+)` ([+-]?\d[.\d]*)", text.partition("## All strategies by evidence")[2])
+    assert [(name, float(gain)) for name, gain in stated] == list(EVIDENCE.items())
+    for name, gain in EVIDENCE.items():
+        page = pages["claims_auto" if name == "auto" else "claims"]
+        rows = re.findall(rf"^\| learnt \| {name} \| (62|124|248) \|.*\| \**([+-][\d.]+) \[", page, re.MULTILINE)
+        gains = [float(points) for _, points in rows[:3] if name != "best_of_n"]
+        assert round(sum(gains) / 3, 1) == gain, name
 
 
 def test_the_readme_is_short_and_counts_the_parts() -> None:

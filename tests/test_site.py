@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_site_has_all_pages_as_one_text_for_language_models(site: Path) -> None:
     text = (site / "llms-full.txt").read_text(encoding="utf-8")
     assert "<!-- README.md -->" in text
-    assert (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").strip() in text
+    assert (ROOT / "docs" / "choose.md").read_text(encoding="utf-8").strip() in text
     assert "<!-- docs/results/" not in text
 
 
@@ -292,7 +292,7 @@ def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
         "how-to/gateway_requests",
         "how-to/clients",
         "reference/methods/beam",
-        "guide",
+        "choose",
         "how-to/command_line",
     )
     wide = (
