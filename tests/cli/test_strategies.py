@@ -93,8 +93,16 @@ def test_what_can_run_in_a_setting_is_listed_with_what_the_others_lack(tts):
         if len(cells := [cell.strip() for cell in line.strip("│").split("│")]) == 4
     }
     assert set(STRATEGIES.names()) <= rows.keys()
-    assert rows["best_of_n"] == ["yes", "", ""]
-    assert rows["beam"] == ["no", "steps, a verifier 'main'", "best_of_n"]
+    assert rows["best_of_n"] == ["+0.0", "", ""]
+    assert rows["beam"] == ["+1.0", "steps, a verifier 'main'", "best_of_n"]
+    order = list(rows)[1:]
+    assert order[:2] == ["auto", "best_of_n"]  # what can run comes first, by evidence
+    assert order.index("best_of_n") < order.index("archon") < order.index("a_star") < order.index("beam")
+    assert "extend: server continued-chat, server text, server tokens, engine, transformers, vllm" in lines
+
+
+def test_a_model_stands_for_its_backend(tts):
+    assert tts("strategies", "--for", "pocket").stdout == tts("strategies", "--for", "engine pocket").stdout
 
 
 def test_a_setting_that_is_none_is_refused(tts, assert_error):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tts.registry import Registry as Names
 
 _UNMEASURED = "Community: its gain was not measured."
+_POINTS = "points: beside weighted best-of-N with a process model (docs/choose.md); empty: see docs/reference/methods.md"
 _LONGEST = 60  # characters of a parameter with its default, in the list
 Name = Annotated[
     str | None, typer.Argument(help="Show a part: how it works, its source, its cost.", show_default=False)
@@ -29,7 +30,7 @@ For = Annotated[
     str | None,
     typer.Option(
         "--for",
-        help="List what can run in a setting: a backend, or server chat-only; thinking; no-verifier; a task.",
+        help="List what can run, best first: a model or backend, or server chat-only; thinking; no-verifier; a task.",
         show_default=False,
     ),
 ]
@@ -42,7 +43,7 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
 
     A plan is written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; stop rule and selection may
     be left out. With --for, for example "server chat-only no-verifier", the list shows which strategies can run in that
-    setting, and what the others lack.
+    setting, those with the best evidence first, what the others lack, and where that is to be had.
     """
     from tts.errors import ConfigError
     from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
@@ -61,25 +62,38 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
 
 def _list_runnable(setting_text: str, console: Console) -> None:
     from tts.errors import MissingDependency
-    from tts.search.families import lacking, nearest
+    from tts.search.families import COMMUNITY, EVIDENCE, lacking, nearest, sort_by_evidence
     from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
-    from tts.solver.settings import setting_of
+    from tts.solver.settings import setting_of, settings_with
 
     setting = setting_of(setting_text)
-    listing = table("strategy", "runs", "lacks", "nearest that runs", whole="strategy")
-    for name in STRATEGIES.names():
+    listing = table("strategy", "points", "lacks", "nearest that runs", whole="strategy")
+    not_runnable: list[tuple[str, str, str, str]] = []
+    needed: dict[str, None] = {}
+    for name in sort_by_evidence(STRATEGIES.names()):
+        points = f"{EVIDENCE[name]:+.1f}" if name in EVIDENCE else "not measured" if name in COMMUNITY else ""
         try:
             strategy = parse(name).strategy
         except MissingDependency as failure:
-            listing.add_row(name, "no", failure.cause, "")
+            not_runnable.append((name, points, failure.cause, ""))
             continue
         missing = lacking(strategy, setting)
+        needed |= dict.fromkeys(missing)
         if missing:
-            listing.add_row(name, "no", ", ".join(missing), nearest(strategy, setting))
+            not_runnable.append((name, points, ", ".join(missing), nearest(strategy, setting)))
         else:
-            listing.add_row(name, "yes", "", "")
+            listing.add_row(name, points, "", "")
+    listing.add_section()
+    for row in not_runnable:
+        listing.add_row(*row)
     console.print(listing)
+    console.print(_POINTS)
+    for need in needed:
+        if places := settings_with(need):
+            console.print(f"{need}: {', '.join(places)}")
+    if any(need.startswith("a verifier") for need in needed):
+        console.print("a verifier: --verifier, such as judge, reward(record=…) or code; `tts verifiers` lists them")
 
 
 def list_parts(names: Names, console: Console) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -60,6 +60,19 @@ COMMUNITY: Final = frozenset(
         "spec_reason", "tree_of_thoughts",
     )
 )  # fmt: skip
+
+
+# Strategies by evidence, best first: the mean difference to weighted best-of-N under the three budgets of
+# docs/results/claims.md (of `auto`: claims_auto.md), with the learnt verifier, in points. docs/choose.md shows them.
+EVIDENCE: Mapping[str, float] = MappingProxyType(
+    {"auto": 7.0, "a_star": 3.9, "rebase": 2.0, "beam": 1.0, "ets": 1.0, "particle_filter": 0.3, "best_of_n": 0.0}
+)
+
+
+def sort_by_evidence(names: Iterable[str]) -> list[str]:
+    """Return strategies with the best evidence first; those that were not measured are last."""
+    order = {name: place for place, name in enumerate(EVIDENCE)}
+    return sorted(names, key=lambda name: (order.get(name, len(order) + (name in COMMUNITY)), name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

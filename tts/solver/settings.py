@@ -15,6 +15,7 @@ from tts.backends.base import Caps
 from tts.backends.function import FunctionBackend
 from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.errors import ConfigError
+from tts.models import registry
 from tts.search.families import RunSetting
 
 MODES: Mapping[str, Mode] = MappingProxyType(
@@ -27,14 +28,17 @@ def setting_of(words: str) -> RunSetting:
     """Return the setting that words describe.
 
     Args:
-        words: Words separated by blanks. One is a backend ("engine", "function", …), or "server" with its interface:
-            "chat-only" (the default), "continued-chat", "text" or "tokens". Others may be "thinking" (the model thinks
-            between known marks), "no-verifier", and a task.
+        words: Words separated by blanks. One is a backend ("engine", "function", …), the name of a model (`tts models`),
+            or "server" with its interface: "chat-only" (the default), "continued-chat", "text" or "tokens". Others may
+            be "thinking" (the model thinks between known marks), "no-verifier", and a task.
 
     Raises:
         ConfigError: a word is unknown, or there is no backend, or two.
     """
-    backends = [word for word in words.split() if word in (*BACKENDS.names(), "server", "function")]
+    known_backends = {*BACKENDS.names(), "server", "function"}
+    if not known_backends & {*words.split()}:
+        words = " ".join(_name_backend(word) for word in words.split())
+    backends = [word for word in words.split() if word in known_backends]
     if len(backends) != 1:
         backend_names = " and ".join(backends) or "no backend"
         raise ConfigError(
@@ -60,6 +64,24 @@ def setting_of(words: str) -> RunSetting:
         task=tasks.get(task_names[0]) if task_names else None,
         roles=() if "no-verifier" in words.split() else None,
     )
+
+
+def settings_with(capability: str) -> list[str]:
+    """Return the settings of one model that have a capability, in the words of `setting_of`."""
+    places = [*(("server", mode) for mode in MODES), *((name, "") for name in ("engine", "transformers", "vllm"))]
+    return [f"{name} {mode}".rstrip() for name, mode in places if _has(name, mode, capability)]
+
+
+def _has(backend: str, mode: str, capability: str) -> bool:
+    return getattr(_caps(backend, [mode] if mode else [])[0], capability, False) not in ("absent", False)
+
+
+def _name_backend(word: str) -> str:
+    """Return a word, or for the name of a model its backend and task."""
+    if word not in registry.names():
+        return word
+    record = registry.get(word)
+    return f"{'server' if record.url else record.backend} {record.task}"
 
 
 def _caps(backend: str, modes: list[str]) -> tuple[Caps, bool]:
