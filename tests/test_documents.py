@@ -164,7 +164,7 @@ def test_sizes_that_pages_state_are_those_of_what_is_installed() -> None:
 
 
 def test_the_figures_of_the_choice_stand_on_their_pages() -> None:
-    """Each figure with an interval stands on the page that is linked after it; the order of strategies is the code's."""
+    """Figures with intervals stand on the page that is linked after them; the order of strategies is the code's."""
     from tts.search.families import EVIDENCE
 
     text = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")

@@ -28,9 +28,9 @@ def setting_of(words: str) -> RunSetting:
     """Return the setting that words describe.
 
     Args:
-        words: Words separated by blanks. One is a backend ("engine", "function", …), the name of a model (`tts models`),
-            or "server" with its interface: "chat-only" (the default), "continued-chat", "text" or "tokens". Others may
-            be "thinking" (the model thinks between known marks), "no-verifier", and a task.
+        words: Words separated by blanks. One is a backend ("engine", "function", …), a model's name (`tts models`), or
+            "server" with its interface: "chat-only" (the default), "continued-chat", "text" or "tokens". Others may be
+            "thinking" (the model thinks between known marks), "no-verifier", and a task.
 
     Raises:
         ConfigError: a word is unknown, or there is no backend, or two.
