@@ -1,15 +1,12 @@
-"""Write llms.txt, the index of the documentation for language models.
+"""The documentation for language models, which the build of the site puts beside the pages.
 
-    python scripts/llms.py
-
-The build of the site puts llms-full.txt into the site: the pages in one text, by the order of mkdocs.yml. Measurements
-and decisions are in the index alone. Pages that the build of the site makes are in neither.
+The index llms.txt links the pages, by the order of mkdocs.yml. llms-full.txt has them as one text, without measurements
+and decisions. Pages that the build of the site makes are in neither.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,18 +65,13 @@ def _list_pages(entries: Sequence[Any], section: str) -> Iterator[tuple[str, str
 
 
 def index(found: Sequence[Page]) -> str:
-    """Return llms.txt."""
+    """Return llms.txt, whose links lead to pages of the site."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")
     lines = [readme[0], "", f"> {' '.join(readme[1].split())}", ""]
-    lines += [
-        "- [README](README.md): install, first lines, other libraries",
-        "- [Changes](CHANGELOG.md): what users see, by release",
-        "",
-    ]
     for section in dict.fromkeys([*(page.section for page in found if page.section != _OPTIONAL), _OPTIONAL]):
         lines += [f"## {section}", ""]
         lines += [
-            f"- [{page.title}]({page.path}){': ' if page.about else ''}{page.about}"
+            f"- [{page.title}]({_address(page)}){': ' if page.about else ''}{page.about}"
             for page in found
             if page.section == section
         ]
@@ -87,19 +79,12 @@ def index(found: Sequence[Page]) -> str:
     return "\n".join(lines)
 
 
+def _address(page: Page) -> str:
+    return re.sub(r"README\.md$", "index.md", page.path.removeprefix("docs/")).removesuffix(".md") + ".html"
+
+
 def full(found: Sequence[Page]) -> str:
-    """Return llms-full.txt, which stands in the site alone."""
+    """Return llms-full.txt."""
     readme = Page("", "README.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     whole = [readme, *(page for page in found if page.section != _OPTIONAL)]
     return "\n".join(f"<!-- {page.path} -->\n\n{page.text.strip()}\n" for page in whole)
-
-
-def main() -> None:
-    """Write the index."""
-    text = index(pages())
-    (ROOT / "llms.txt").write_text(text, encoding="utf-8")
-    sys.stdout.write(f"llms.txt: {len(text.split()):,} words\n")
-
-
-if __name__ == "__main__":
-    main()

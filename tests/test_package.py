@@ -1,13 +1,10 @@
-"""What stands around the package: the index for language models, citation, metadata."""
+"""What stands around the package: citation and metadata."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,30 +12,6 @@ import tts
 
 ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.docs, pytest.mark.skipif(not (ROOT / "docs").exists(), reason="the documents are not here")]
-
-
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("llms", ROOT / "scripts" / "llms.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_index_for_language_models_is_current() -> None:
-    pytest.importorskip("yaml")
-    llms = script()
-    assert (ROOT / "llms.txt").read_text(encoding="utf-8") == llms.index(llms.pages()), (
-        "write it again: python scripts/llms.py"
-    )
-
-
-def test_the_index_names_pages_that_exist() -> None:
-    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", (ROOT / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(links) > 20
-    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_every_place_states_the_same_version() -> None:
