@@ -5,8 +5,6 @@ Labels such as "Cost:" are paragraphs, and each argument has its entry.
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -18,10 +16,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import site_reference  # noqa: E402 - it lies beside this file
 
-from tts._core.docstrings import whole_docstring  # noqa: E402
-from tts.cli.strategies import find_part  # noqa: E402 - the package lies above this folder
-
-_PARTS = ("tts.search.strategies.", "tts.search.selections.", "tts.search.stop_rules.", "tts.verifiers.")
 _LABEL = re.compile(r"^[A-Z]\w*(?: \w+)*: \S")
 
 
@@ -31,18 +25,8 @@ class HouseDocstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
-            if (part := _class_of(obj)) is not None and (whole := whole_docstring(part, find_part)):
-                obj.docstring.value = whole
             names = [*obj.members, *(p.name for p in getattr(obj, "parameters", ()))]
             obj.docstring.value = rewrite_docstring(obj.docstring.value, names)
-
-
-def _class_of(obj: griffe.Object) -> type | None:
-    """Return the class that an object of Griffe stands for, where it is a part, whose parameters may be inherited."""
-    if not obj.is_class or not obj.path.startswith(_PARTS):
-        return None
-    made = getattr(importlib.import_module(obj.module.path), obj.name, None)
-    return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
 
 
 def rewrite_docstring(text: str, names: list[str]) -> str:

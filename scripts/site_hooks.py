@@ -1,8 +1,8 @@
 """The site's build beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists, and paths as links.
 
-Pages that are generated from the code stand in no folder: `site_reference` has their texts. The file llms-full.txt
-of the site has all pages as one text. Lists are read as GitHub reads them. A path in backticks, such as
-`docs/how-to/studies.md`, becomes a link to that page with its title.
+Pages that are generated from the code stand in no folder: `site_reference` has their texts. The files llms.txt and
+llms-full.txt of the site have a list of the pages, and all pages as one text. Lists are read as GitHub reads them. A
+path in backticks, such as `docs/how-to/studies.md`, becomes a link to that page with its title.
 """
 
 from __future__ import annotations
@@ -18,13 +18,26 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import llms  # noqa: E402 - it lies beside this file
 import site_reference  # noqa: E402
+from mkdocs.exceptions import PluginError  # noqa: E402
 from mkdocs.structure.files import File  # noqa: E402
 
 _METHODS = "reference/methods.md"
-# in the search: records of why and of what was measured come after pages that are for use
-_BOOSTS = {"decisions": 0.05, "results": 0.5}
+# in the search: pages for use come first, and records of what was measured and of why come last
+_BOOSTS = {"how-to": 4, "tutorials": 2, "explanation": 0.5, "results": 0.01, "decisions": 0.0005}
+# words that users look for, which the titles of their pages do not have
+_WORDS = {
+    "choose.md": ["choose", "which method", "recommended", "temperature"],
+    "how-to/servers/failures.md": ["timeout", "retry", "rate limit", "429"],
+    "how-to/study_parts.md": ["DataFrame", "pandas", "data set", "csv"],
+    "how-to/study_results.md": ["pandas", "latex", "table"],
+    "how-to/budgets.md": ["price", "cost", "dollars"],
+    "how-to/resume.md": ["resume", "interrupted"],
+    "how-to/reward_models.md": ["reward model", "verifier", "process model"],
+    "tutorials/first_solve.md": ["quickstart"],
+}
 _ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _FENCE = re.compile(r" *```")
+_CODE = re.compile(r"`[^`]+`")
 _PATH = re.compile(r"`docs/([\w./-]+?)(\.md|/)`")
 
 
@@ -41,18 +54,22 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are generated."""
+    """Add the pages that are generated; refuse a word of the search whose page is elsewhere now."""
+    for path in _WORDS:
+        if files.get_file_from_path(path) is None:
+            raise PluginError(f"scripts/site_hooks.py leads words of the search to docs/{path}, which does not exist")
     for path, text in site_reference.pages(ROOT).items():
         files.append(File.generated(config, path, content=text))
-    files.append(File.generated(config, "llms-full.txt", content=llms.full(llms.pages())))
+    for name, text in (("llms.txt", llms.index(llms.pages())), ("llms-full.txt", llms.full(llms.pages()))):
+        files.append(File.generated(config, name, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
     """Return a page's text as Python-Markdown reads it."""
-    folder = posixpath.dirname(page.file.src_uri)
-    if folder in _BOOSTS:
-        page.meta["search"] = {"boost": _BOOSTS[folder]}
+    path = page.file.src_uri
+    page.meta["search"] = {"boost": _BOOSTS.get(path.split("/")[0], 1)}
+    page.meta["tags"] = _WORDS.get(path, [])
     if page.file.src_uri == _METHODS:
         markdown = site_reference.linked_table(markdown)
     return "\n".join(_readable([_link_paths(line, page.file.src_uri, files) for line in markdown.split("\n")]))
@@ -94,7 +111,7 @@ def _title(path: str) -> str:
 def _readable(lines: list[str]) -> list[str]:
     """Return lines with a blank line before each list and table, and with nested items indented.
 
-    The indent is the one that Python-Markdown needs.
+    The indent is the one that Python-Markdown needs. In code of tables, it takes a bar without the sign before it.
     """
     out: list[str] = []
     fenced = False
@@ -110,5 +127,7 @@ def _readable(lines: list[str]) -> list[str]:
             and (line.startswith("|") or (item and not item[1]))
         ):
             out.append("")
+        if line.startswith("|") and not fenced:
+            line = _CODE.sub(lambda found: found[0].replace("\\|", "|"), line)  # noqa: PLW2901
         out.append(f"{item[1]}{line}" if item and item[1] and not fenced else line)
     return out

@@ -1,15 +1,18 @@
 """The pages of the site that are made of the code: methods, command line, the two files of settings.
 
 A method's page has its row of docs/reference/methods.md, and a figure of a search that runs as the site is built. Its
-docstrings, its file, and the boxes that the file names follow.
+docstrings, its parameters as a user writes them, its file, and the pseudocode that the file names follow.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import site_figures
 from pydantic import BaseModel
@@ -34,12 +37,15 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def linked_table(markdown: str) -> str:
-    """Return the table of methods, in which names are links to their pages, and measurements to theirs."""
+    """Return the table of methods, in which names are links to their pages, and measurements to theirs.
+
+    Under each name stand its first parameters, as a user writes them.
+    """
 
     def row(found: re.Match[str]) -> str:
         paper, *cells, measured = found[2].split(" | ")
         row = [
-            f"[`{found[1]}`](methods/{found[1]}.md)",
+            f"[`{found[1]}`](methods/{found[1]}.md){_begin(found[1])}",
             linked_papers(paper),
             *cells,
             _link_measurements(measured, "../results"),
@@ -47,6 +53,14 @@ def linked_table(markdown: str) -> str:
         return f"| {' | '.join(row)} |"
 
     return _ROW.sub(row, markdown)
+
+
+def _begin(name: str) -> str:
+    """Return the first parameters of a method with their defaults, in a line of their own."""
+    from tts.cli.strategies import find_part
+
+    written = [text for text, _ in _written(find_part(name)).values()]
+    return f"<br>`{', '.join([*written[:2], *['…'] * (len(written) > 2)])}`" if written else ""
 
 
 def linked_papers(text: str) -> str:
@@ -76,7 +90,7 @@ def _methods(root: Path) -> Iterator[tuple[str, str, site_figures.Figure]]:
     from tts.verifiers import VERIFIERS
 
     table = dict(_ROW.findall((root / "docs/reference/methods.md").read_text(encoding="utf-8")))
-    boxes = _boxes((root / "docs/reference/boxes.md").read_text(encoding="utf-8"))
+    boxes = _boxes((root / "scripts/pseudocode.md").read_text(encoding="utf-8"))
     for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS):
         for name, place in registry.entries.items():
             figure = site_figures.figure(name)
@@ -113,18 +127,17 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
     if not path.exists():
         path = path.with_suffix("") / "__init__.py"
     source = path.read_text(encoding="utf-8")
+    parameters = list(_parameters(getattr(importlib.import_module(module), attribute)))
     lines = ["---", "hide: [toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
     if title.rpartition("`")[0].rpartition("`")[2] in COMMUNITY:
         lines += ["**Community**: it keeps every budget and law that the others keep. Its gain was not measured.", ""]
     lines += [
         *begin,
-        "## Parameters",
-        "",
-        "A parameter outside of its range is refused with a `ConfigError`, before anything is spent.",
-        "",
         f"::: {module}.{attribute}",
-        "    options: {members: false, show_root_heading: false, heading_level: 3}",
+        "    options: {members: false, show_root_heading: false, heading_level: 3, "
+        f"show_docstring_parameters: {str(not parameters).lower()}}}",
         "",
+        *parameters,
     ]
     if source.count('"""', 0, source.find("from __future__")) and "\n\n" in source.split('"""')[1]:
         lines += [
@@ -151,6 +164,60 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
     else:
         lines += ["## Our code", *code]
     return "\n".join(lines) + "\n"
+
+
+def _parameters(part: Any) -> Iterator[str]:
+    """Yield the lines about the parameters of a method: as a user writes them, with the values that each takes."""
+    from tts.checks import declared_rules
+
+    written = _written(part)
+    if not written:
+        return
+    rules = {name: _rule_words(rule, ", or None" * optional) for name, rule, optional in declared_rules(part)}
+    annotations = inspect.signature(part).parameters
+    yield from ("## Parameters", "", "A parameter outside of its range is refused before anything is spent.", "")
+    yield from ('<div class="rows" markdown>', "", "| as written, with the default | takes | meaning |")
+    yield "| :-- | :-- | :-- |"
+    for name, (text, meaning) in written.items():
+        takes = rules.get(name) or _words(annotations[name].annotation)
+        cells = (f"`{text}`", takes, linked_papers(meaning))
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield from ("", "</div>", "")
+
+
+def _written(part: Any) -> dict[str, tuple[str, str]]:
+    """Return each parameter of a method with its default, as a user writes it, and with its meaning; own ones first."""
+    from tts._core.docstrings import parameter_texts
+    from tts.cli.strategies import find_part
+
+    if not hasattr(part, "__dataclass_fields__"):
+        return {}
+    defaults = {name: one.default for name, one in inspect.signature(part).parameters.items()}
+    return {
+        name: (f"{name}={'…' if defaults[name] is inspect.Parameter.empty else _literal(defaults[name])}", meaning)
+        for name, meaning in parameter_texts(part, find_part).items()
+    }
+
+
+def _rule_words(rule: Any, end: str) -> str:
+    """Return what a parameter must be, as its refusal says."""
+    from tts.errors import ConfigError
+
+    words = ""
+    for wrong in (object(), "\n?"):  # a rule of texts is told by a wrong text
+        try:
+            rule.check("it", wrong)
+        except ConfigError as refusal:
+            words = refusal.cause.partition("must be ")[2] or refusal.hint.removeprefix("known: ") or words
+    return words.replace("'", '"') + end if words else ""
+
+
+def _literal(value: Any) -> str:
+    """Return a value as a user writes it: a part by its name, a text in double quotes."""
+    name = getattr(type(value), "registered_as", None) or getattr(value, "__name__", None)
+    if isinstance(value, float) and not name:
+        return f"{value:.4g}" if value % 1 else repr(value)
+    return str(name) if name else re.sub(r"^'([^'\"]*)'$", r'"\1"', repr(value))
 
 
 def command_line() -> str:
@@ -220,21 +287,37 @@ def _page(title: str, about: str, *models: type[BaseModel]) -> Iterator[str]:
         yield "| :-- | :-- | :-- | :-- |"
         said = _meanings(model)
         for key, field in model.model_fields.items():
-            cells = (f"`{key}`", f"`{_type(field)}`", _default(field), said.get(key, ""))
+            cells = (f"`{key}`", _words(field.annotation), _default(field), said.get(key, ""))
             yield f"| {' | '.join(cells)} |"
         yield ""
 
 
-def _type(field: FieldInfo) -> str:
-    text = re.sub(r"[\w.]+\.(?=\w)|<class '(\w+)'>", r"\1", str(field.annotation))
-    return re.sub(r"<class '[\w.]*?(\w+)'>", r"\1", text)
+_NAMES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "NoneType": "None"}
+
+
+def _words(kind: Any) -> str:
+    """Return an annotation in words, without its checks."""
+    origin, inner = get_origin(kind), [one for one in get_args(kind) if one is not Ellipsis]
+    if isinstance(kind, str):  # of a module whose annotations are not evaluated
+        return re.sub(r"Annotated\[(\w+)[^\]]*\]", r"\1", kind).replace(" | ", " or ")
+    if origin is Annotated:
+        return _words(inner[0])
+    if origin is Literal:
+        return " or ".join(map(_literal, inner))
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_words, sorted(inner, key=lambda one: one is NoneType))))
+    if origin is not None and inner:
+        mapping = issubclass(origin, Mapping)
+        return f"{'mapping to' if mapping else 'list of'} {_words(inner[-1] if mapping else inner[0])}"
+    name = getattr(kind, "__name__", str(kind))
+    return _NAMES.get(name, name)
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    return f"`{value!r}`" if not isinstance(value, BaseModel) else "its own defaults"
+    return f"`{_literal(value)}`" if not isinstance(value, BaseModel) else "its own defaults"
 
 
 def _meanings(model: type[BaseModel]) -> dict[str, str]:

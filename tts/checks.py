@@ -243,7 +243,7 @@ def check_parameters(part: Any) -> None:
     Raises:
         ConfigError: a value breaks its rule.
     """
-    for name, rule, optional in _rules(type(part)):
+    for name, rule, optional in declared_rules(type(part)):
         value = getattr(part, name)
         if value is None and optional:
             continue
@@ -253,7 +253,7 @@ def check_parameters(part: Any) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
+def declared_rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
     """Return the rules of a dataclass.
 
     A rule comes with the name of its parameter, and whether the parameter may be None.
