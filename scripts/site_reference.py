@@ -59,7 +59,7 @@ def _begin(name: str) -> str:
     """Return the first parameters of a method with their defaults, in a line of their own."""
     from tts.cli.strategies import find_part
 
-    written = [text for text, _ in _written(find_part(name)).values()]
+    written = [text for text, _ in _spellings(find_part(name)).values()]
     return f"<br>`{', '.join([*written[:2], *['…'] * (len(written) > 2)])}`" if written else ""
 
 
@@ -170,7 +170,7 @@ def _parameters(part: Any) -> Iterator[str]:
     """Yield the lines about the parameters of a method: as a user writes them, with the values that each takes."""
     from tts.checks import declared_rules
 
-    written = _written(part)
+    written = _spellings(part)
     if not written:
         return
     rules = {name: _rule_words(rule, ", or None" * optional) for name, rule, optional in declared_rules(part)}
@@ -185,7 +185,7 @@ def _parameters(part: Any) -> Iterator[str]:
     yield from ("", "</div>", "")
 
 
-def _written(part: Any) -> dict[str, tuple[str, str]]:
+def _spellings(part: Any) -> dict[str, tuple[str, str]]:
     """Return each parameter of a method with its default, as a user writes it, and with its meaning; own ones first."""
     from tts._core.docstrings import parameter_texts
     from tts.cli.strategies import find_part
