@@ -31,6 +31,7 @@ class HouseDocstrings(griffe.Extension):
 
 def rewrite_docstring(text: str, names: list[str]) -> str:
     """Return a docstring as Griffe divides it best; `names` are arguments that an entry may be about."""
+    text = re.sub(r"^(?![- ])(.+)\n(?=- )", r"\1\n\n", text, flags=re.MULTILINE)  # a list begins after a blank line
     sections: list[str] = []
     under = ""  # the section, or the label, that the lines are of
     for line in text.split("\n"):

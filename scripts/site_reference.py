@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _ARXIV = re.compile(r"(?<![\w./])\d{4}\.\d{4,5}(?![\w])")
+_SHORT = 22  # characters of a parameter in the table
 _COLUMNS = ("Paper", "Needs", "Cost", "Pays", "Measured")
 _WHERE = {
     "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md",
@@ -60,7 +61,8 @@ def _begin(name: str) -> str:
     from tts.cli.strategies import find_part
 
     written = [text for text, _ in _spellings(find_part(name)).values()]
-    return f"<br>`{', '.join([*written[:2], *['…'] * (len(written) > 2)])}`" if written else ""
+    shown = [text for text in written if len(text) <= _SHORT][:2]
+    return "<br>" + " ".join(f"`{text}`" for text in [*shown, *["…"] * (len(written) > 2)]) if written else ""
 
 
 def linked_papers(text: str) -> str:
@@ -292,7 +294,10 @@ def _page(title: str, about: str, *models: type[BaseModel]) -> Iterator[str]:
         yield ""
 
 
-_NAMES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "NoneType": "None"}
+_NAMES = {
+    "str": "text", "int": "whole number", "float": "number", "bool": "true or false", "NoneType": "None",
+    "Any": "any value",
+}  # fmt: skip
 
 
 def _words(kind: Any) -> str:
@@ -308,7 +313,8 @@ def _words(kind: Any) -> str:
         return " or ".join(dict.fromkeys(map(_words, sorted(inner, key=lambda one: one is NoneType))))
     if origin is not None and inner:
         mapping = issubclass(origin, Mapping)
-        return f"{'mapping to' if mapping else 'list of'} {_words(inner[-1] if mapping else inner[0])}"
+        held = _words(inner[-1] if mapping else inner[0])
+        return f"{'mapping to' if mapping else 'list of'} {f'({held})' if ' or ' in held else held}"
     name = getattr(kind, "__name__", str(kind))
     return _NAMES.get(name, name)
 
