@@ -68,7 +68,7 @@ REDUCED := tests/research/pocket/test_train.py::test_a_reduced_run_learns_and_it
 test-slow: $(VENV)/.dev $(OLD_TRITON)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -rs --deselect $(REDUCED) --shard $(SHARD) --hypothesis-profile=many -m "(slow or (hypothesis and not docs)) and not gpu"
 
-# all suites, or those named in SUITES, each with its row of docs/results/checked.md; CI runs two of them in turn
+# all suites, or those named in SUITES, each with its row of tests/checked.md; CI runs two of them in turn
 checked: $(VENV)/.dev
 	$(BIN)/python scripts/checked.py run $(SUITES)
 

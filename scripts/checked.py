@@ -26,7 +26,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/results/checked.md"
+PAGE = ROOT / "tests/checked.md"
 SHARDS = 12
 # the quick suites, which CI runs for each commit
 ALWAYS = {"quick": ("test",), "docs": ("test-docs",)}
