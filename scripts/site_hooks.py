@@ -28,10 +28,9 @@ _BOOSTS = {"how-to": 4, "tutorials": 2, "explanation": 0.5, "results": 0.01, "de
 _WORDS = {
     "choose.md": ["choose", "which method", "recommended", "temperature"],
     "how-to/servers/failures.md": ["timeout", "retry", "rate limit", "429"],
-    "how-to/study_parts.md": ["DataFrame", "pandas", "data set", "csv"],
+    "how-to/studies.md": ["DataFrame", "pandas", "data set", "csv", "resume", "interrupted"],
     "how-to/study_results.md": ["pandas", "latex", "table"],
     "how-to/budgets.md": ["price", "cost", "dollars"],
-    "how-to/resume.md": ["resume", "interrupted"],
     "how-to/reward_models.md": ["reward model", "verifier", "process model"],
     "tutorials/first_solve.md": ["quickstart"],
 }

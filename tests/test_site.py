@@ -267,8 +267,8 @@ def test_the_search_finds_what_newcomers_look_for(site: Path, tmp_path: Path) ->
     """The site's own search, in a browser: a page for use is first, and no decision is among the first three."""
     wanted = {
         "quickstart": "tutorials/first_solve", "timeout": "how-to/servers/failures", "retry": "how-to/servers/failures",
-        "temperature": "choose", "DataFrame": "how-to/study_parts", "latex": "how-to/study_results",
-        "price": "how-to/budgets", "resume": "how-to/resume", "verifier": "how-to/reward_models",
+        "temperature": "choose", "DataFrame": "how-to/studies", "latex": "how-to/study_results",
+        "price": "how-to/budgets", "resume": "how-to/studies", "verifier": "how-to/reward_models",
         "reward model": "how-to/reward_models", "install": "how-to/install", "choose": "choose",
     }  # fmt: skip
     results = "[...document.querySelectorAll('.md-search-result__item > .md-search-result__link')].map(one => one.href)"
