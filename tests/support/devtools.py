@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import subprocess
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,18 +102,16 @@ class Tab:
 
     def wait_for(self, condition: str) -> None:
         """Wait until an expression is true in the page."""
-        look = (
-            f"new Promise((done) => {{ const look = () => ({condition}) ? done(true) : setTimeout(look, 20); "
-            f"look(); }})"
-        )
-        while True:
+        end = time.monotonic() + LIMIT_S
+        while True:  # asked again and again, because a page that is left may never answer
             try:
-                assert self.run(look) is True
+                if self.run(f"Boolean({condition})"):
+                    return
             except AssertionError as failure:
-                if "navigated" in str(failure) or "context was destroyed" in str(failure):
-                    continue  # the page that was asked is gone
-                raise
-            return
+                if not re.search("navigated|context was destroyed|Cannot find context", str(failure)):
+                    raise
+            assert time.monotonic() < end, f"{condition} stays false"
+            time.sleep(0.02)
 
     def text(self, name: str) -> str:
         """The text of the element with an id."""
