@@ -27,7 +27,7 @@ PAGE_VERSION = 16  # the last result version that changed results of these pages
 _STORE, _FILE = "{store}", "{page}"
 # each page and the arguments of its commands, the most read first; {store} is a file that a command goes on from
 COMMANDS: dict[str, str] = {
-    "claims.md": "research.claims --problems 300 --seeds 3 --store {store}",
+    "claims.md": "research.claims --problems 300 --seeds 3 --verifiers learnt --store {store}",
     "claims_auto.md": "research.claims --auto --problems 300 --seeds 3 --store {store}",
     "methods.md": "research.methods --limit 200 --seeds 1 --store {store}",
     "methods_by_verifier.md": "research.methods --reasons --store {store}",

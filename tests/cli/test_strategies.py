@@ -94,7 +94,7 @@ def test_what_can_run_in_a_setting_is_listed_with_what_the_others_lack(tts):
     }
     assert set(STRATEGIES.names()) <= rows.keys()
     assert rows["best_of_n"] == ["+0.0", "", ""]
-    assert rows["beam"] == ["+1.0", "steps, a verifier 'main'", "best_of_n"]
+    assert rows["beam"] == ["+0.7", "steps, a verifier 'main'", "best_of_n"]
     order = list(rows)[1:]
     places = [order.index(name) for name in ("auto", "best_of_n", "archon", "a_star", "beam")]
     assert places == sorted(places)  # what can run comes first, by evidence

@@ -65,7 +65,7 @@ COMMUNITY: Final = frozenset(
 # Strategies by evidence, best first: the mean difference to weighted best-of-N under the three budgets of
 # docs/results/claims.md (of `auto`: claims_auto.md), with the learnt verifier, in points. docs/choose.md shows them.
 EVIDENCE: Mapping[str, float] = MappingProxyType(
-    {"auto": 7.0, "a_star": 3.9, "rebase": 2.0, "beam": 1.0, "ets": 1.0, "particle_filter": 0.3, "best_of_n": 0.0}
+    {"auto": 7.0, "a_star": 4.5, "rebase": 2.0, "ets": 1.0, "beam": 0.7, "particle_filter": 0.2, "best_of_n": 0.0}
 )
 
 
