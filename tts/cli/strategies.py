@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tts.registry import Registry as Names
 
 _UNMEASURED = "Community: its gain was not measured."
-_POINTS = "points: beside weighted best-of-N with a process model (docs/choose.md); without: measured elsewhere, or not yet"
+_POINTS = (
+    "points: beside weighted best-of-N with a process model (docs/choose.md); without: measured elsewhere, or not yet"
+)
 _LONGEST = 60  # characters of a parameter with its default, in the list
 Name = Annotated[
     str | None, typer.Argument(help="Show a part: how it works, its source, its cost.", show_default=False)
