@@ -402,7 +402,9 @@ def _panels(count: int, lines: Sequence[NamedLine]) -> tuple[Figure, list[Axes]]
 def _narrow(ax: Axes) -> None:
     """Narrow axes so that their legend, or the names at the ends of lines, lies in the place that they had alone."""
     place = ax.get_position()
-    drawn = ax.get_tightbbox().transformed(ax.figure.transFigure.inverted())
+    box = ax.get_tightbbox()
+    assert box is not None, "axes with lines are visible"
+    drawn = box.transformed(ax.figure.transFigure.inverted())
     width = max(place.width - max(0.0, drawn.x1 - place.x1), _LEAST_SHARE * place.width)
     ax.set_position((place.x0, place.y0, width, place.height))
 
