@@ -270,8 +270,10 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
     try:
         text = path.read_text(encoding="utf-8")
         table = path.with_suffix(".csv")
-        with table.open(encoding="utf-8", newline="") as file:
-            text = "\n".join([text, *(f"| {' | '.join(row)} |" for row in csv.reader(file))])
+        if table.exists():
+            titles, *rows = csv.reader(table.read_text(encoding="utf-8").splitlines())
+            first = titles.index("verifier")  # after the section, where there is one
+            text = "\n".join([text, *(f"| {' | '.join(row[first:])} |" for row in rows)])
     except OSError as failure:
         raise ConfigError(f"{failure.filename!r}, a page of results or its table, cannot be read") from None
     counts = re.search(r"--problems (\d+) --seeds (\d+)", text)
