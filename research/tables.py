@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(N = )?[\d,]+( tokens)?")  # the title of a column for a si
 # by page and column, the values of rows that stay; patterns as of file names
 KEPT: Mapping[str, Mapping[str, Collection[str]]] = {
     "claims.md": {"verifier": ("learnt",), "budget": ("248",), "plan": ()},
-    "methods.md": {"budget": ("16",), "plan": ()},
+    "methods.md": {"budget": ("16",), "plan": (), "stopped by": ()},
     "recorded.md": {
         "selection": ("pass@k", "majority", "weighted", "best_of_majority"),
         "stop rule": ("never", "sprt(preset='consol')", "auto, at most*"),
