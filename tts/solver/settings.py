@@ -14,7 +14,7 @@ from tts.backends import BACKENDS
 from tts.backends.base import Caps
 from tts.backends.function import FunctionBackend
 from tts.backends.openai.capabilities import Capabilities, Mode
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.models import registry
 from tts.search.families import RunSetting
 
@@ -67,13 +67,20 @@ def setting_of(words: str) -> RunSetting:
 
 
 def settings_with(capability: str) -> list[str]:
-    """Return the settings of one model that have a capability, in the words of `setting_of`."""
+    """Return the settings of one model that have a capability, in the words of `setting_of`.
+
+    A backend whose package is not installed is left out.
+    """
     places = [*(("server", mode) for mode in MODES), *((name, "") for name in ("engine", "transformers", "vllm"))]
     return [f"{name} {mode}".rstrip() for name, mode in places if _has(name, mode, capability)]
 
 
 def _has(backend: str, mode: str, capability: str) -> bool:
-    return getattr(_caps(backend, [mode] if mode else [])[0], capability, False) not in ("absent", False)
+    try:
+        caps, _ = _caps(backend, [mode] if mode else [])
+    except MissingDependency:
+        return False
+    return getattr(caps, capability, False) not in ("absent", False)
 
 
 def _name_backend(word: str) -> str:
