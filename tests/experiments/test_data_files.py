@@ -46,6 +46,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "member of an ensemble": {"verifiers": {"main": f"ensemble(members=({PLACE!r},))"}},
     "member of a member": {"verifiers": {"main": f"ensemble(members=({f'ensemble(members=({PLACE!r},))'!r},))"}},
     "record of a reward model": {"verifiers": {"main": "reward(record='canary.yaml')"}},
+    "folder of a reward model": {"verifiers": {"main": "reward(record='.')"}},
     "scores of an import": {"verifiers": {"main": f"recorded_{PLACE}"}},
 }
 CONFIGURATIONS: dict[str, dict[str, Any]] = {

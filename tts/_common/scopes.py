@@ -9,6 +9,7 @@ import os
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tts.errors import ConfigError, quote
@@ -47,6 +48,7 @@ OPEN_TEXTS = frozenset(
         "how",
         "judge",
         "layers",
+        "match",
         "measure",
         "message",
         "models",
@@ -67,6 +69,7 @@ OPEN_TEXTS = frozenset(
         "value",
         "verdict",
         "verifier",
+        "vote",
         "wait",
         "writer",
         "writers",
@@ -90,7 +93,10 @@ _OPEN_BY_KIND: Final = frozenset(
         ("verifier", "weights"),
     }
 )
-_YAML: Final = (".yaml", ".yml")  # endings of records of reward models that are files
+# the records of reward models in this package; any other text is the path of a file or a folder
+_RECORDS: Final = frozenset(
+    path.stem for path in (Path(__file__).parents[1] / "verifiers/reward/records").glob("*.yaml")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ def _is_open(kind: str, parameter: str, value: Any) -> bool:
         is_json = isinstance(value, str) and value.lstrip().startswith("{")  # any other text is a path
         return isinstance(value, Mapping) or is_json
     if (kind, parameter) == ("verifier", "record"):
-        return isinstance(value, str) and not value.endswith(_YAML)
+        return isinstance(value, str) and value in _RECORDS
     return isinstance(value, str) and (kind, parameter) in _OPEN_BY_KIND
 
 
