@@ -136,6 +136,7 @@ def test_notes_say_what_holds_of_any_run():
     assert rows_of(run(0))[0].notes == ()
     unscored = run(0, of={"verifiers": {"main": "toy"}})
     assert rows_of(unscored, run(1, of={"verifiers": {"main": "toy"}}))[0].notes == ("verifier never called",)
+    assert rows_of(run(0, of={"verifiers": {"main": "recorded(low=0, high=1)"}}))[0].notes == ()
     assert rows_of(unscored, run(1, usage=Usage(verifier_calls=2), of={"verifiers": {"main": "toy"}}))[0].notes == ()
 
 

@@ -46,7 +46,10 @@ def test_a_figure_says_on_what_it_stands():
 
 
 def test_a_verifier_that_was_never_called_is_said():
-    texts = [svg(curve("a", verifier="judge", scores=0), curve("b", 2, verifier="judge", scores=n)) for n in (0, 1)]
+    texts = [
+        svg(curve("a", verifier="judge", is_scored=False), curve("b", 2, verifier="judge", is_scored=scored))
+        for scored in (False, True)
+    ]
     assert ["verifier never called" in " ".join(words(text)) for text in texts] == [True, False]
 
 

@@ -87,7 +87,7 @@ class Curve:
         strategy: The text of the strategy, where the label says more.
         units: The units that the budgets limit, which tell apart curves of the same strategy, model and verifier.
         setting: The setting of the curve's cells, which also tells such curves apart; see `Cell`.
-        scores: The calls of verifiers in all runs; None: unknown.
+        is_scored: Whether any run has scores of a verifier; None: unknown.
     """
 
     label: str
@@ -106,7 +106,7 @@ class Curve:
     strategy: str = ""
     units: str = ""
     setting: str = ""
-    scores: int | None = None
+    is_scored: bool | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.accuracy), len(self.problems))
@@ -194,7 +194,7 @@ class _ResultColumns:
     ended_by_budget: array[int] = field(default_factory=lambda: array("b"))  # whether the budget ended the search
     unchecked: Counter[str] = field(default_factory=Counter[str])
     oracles: set[CurveKey] = field(default_factory=set[CurveKey])  # lines with a verifier that saw the reference answer
-    scores: Counter[CurveKey] = field(default_factory=Counter[CurveKey])  # calls of verifiers
+    scored: set[CurveKey] = field(default_factory=set[CurveKey])  # lines with scores of a verifier
 
     def add(self, result: Result, *, by_group: bool) -> None:
         """Add a row for a result, or count the result as failed or unchecked."""
@@ -208,7 +208,8 @@ class _ResultColumns:
             return
         if result.oracle:
             self.oracles.add(line)
-        self.scores[line] += usage.verifier_calls
+        if result.is_scored:
+            self.scored.add(line)
         budget = tuple(sorted(cell.budget.items()))
         line_number = self.lines.setdefault(line, len(self.lines))
         budget_number = self.budgets.setdefault(budget, len(self.budgets))
@@ -305,8 +306,8 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
         role: Role = "oracle" if line in columns.oracles else "strategy"
         if has_allocator and role == "strategy":  # the allocator and its reference line
             role = _ROLES.get(_kind(line), role)
-        scores = columns.scores[line]
-        curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role, scores=scores))
+        is_scored = line in columns.scored
+        curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role, is_scored=is_scored))
     return curves
 
 

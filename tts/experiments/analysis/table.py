@@ -131,7 +131,7 @@ class _RowSums:
     failures: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
     notes: set[str] = field(default_factory=set[str])
-    scores: int = 0  # calls of verifiers
+    is_scored: bool = False
 
     def add(self, result: Result) -> None:
         """Add a run."""
@@ -147,7 +147,7 @@ class _RowSums:
             problem.judged += 1
             problem.right += result.right
         self.lost_tokens += result.lost_tokens
-        self.scores += result.usage.verifier_calls
+        self.is_scored |= result.is_scored
         for name, total in self.usage.items():
             value = getattr(result.usage, name)
             self.usage[name] = None if value is None or total is None else total + value
@@ -210,7 +210,7 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
 def _row(cell: Cell, sums: _RowSums, rng: np.random.Generator) -> TableRow:
     """Return the row of runs with these sums, whose first run has the given cell."""
     accuracy = sums.accuracy(rng)
-    if cell.verifiers and not sums.scores:
+    if cell.verifiers and not sums.is_scored:
         sums.notes.add(UNSCORED)
     return TableRow(
         dataset=cell.dataset,

@@ -189,7 +189,7 @@ def hold(given: Any) -> str:
         ConfigError: The value has several splits.
     """
     rows = _rows_of(given)
-    content = json.dumps(rows, default=repr)
+    content = json.dumps(rows, default=lambda value: value.tolist() if hasattr(value, "tolist") else repr(value))
     name = f"{datasets.GIVEN_PREFIX}{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
     def load(

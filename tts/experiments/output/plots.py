@@ -469,7 +469,7 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
         names = list(dict.fromkeys(getattr(curve, noun) for curve in shown))
         plural = "s" if len(names) > 1 else ""
         facts.append(f"{noun}{plural}:\u00a0{_list(names)}")
-    if facts[-1] != "verifier:\u00a0none" and all(curve.scores == 0 for curve in shown):
+    if facts[-1] != "verifier:\u00a0none" and all(curve.is_scored is False for curve in shown):
         facts.append(UNSCORED)
     if bands:
         facts.append("95 % intervals over problems")

@@ -115,6 +115,13 @@ class Result:
     seconds_at: float = 0.0
     drawn: tuple[RecordedSample, ...] | None = None
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether a verifier was called, or its scores were imported."""
+        return self.usage.verifier_calls > 0 or any(
+            text.startswith("recorded") for text in self.cell.verifiers.values()
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
