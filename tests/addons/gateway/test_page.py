@@ -257,6 +257,8 @@ def test_the_keyboard_alone_asks_and_reads_the_tree(page):
         page.press("Tab")
         assert page.run("document.activeElement.id") == "slider"
         before = page.run("Number(document.getElementById('tokens').value)")
+        page.press("ArrowRight")  # the model's budget is the end, although the server allows more
+        assert page.run("Number(document.getElementById('tokens').value)") == before
         page.press("ArrowLeft", "ArrowLeft", "ArrowLeft")
         assert page.run("Number(document.getElementById('tokens').value)") < before
         page.press("Tab", "Tab", "Tab", "Tab")
@@ -331,7 +333,11 @@ def test_an_error_is_the_gateways_own_line(page):
 def test_another_key_sees_no_search(page, tmp_path: Path):
     with serving(keys=write_keys(tmp_path, "anna", "bert")) as server:
         page.open(home(server))
-        assert "the key is missing or unknown" in page.text("alert")
+        assert page.text("status").startswith("This gateway asks for a key")
+        assert page.run("document.activeElement.id") == "key"
+        assert page.run("document.getElementById('alert').hidden")
+        fill(page, "3 + 4 - 2", key="key-of-nobody-0123456789")
+        page.wait_for("document.getElementById('alert').textContent.includes('the key is missing or unknown')")
         fill(page, "3 + 4 - 2", key="key-of-anna-0123456789")
         page.wait_for("document.getElementById('preset').options.length === 2")
         page.run("document.getElementById('go').click()")
