@@ -667,7 +667,8 @@ class Solution:
             return "a probability of being right"
         if len(self.candidates) == 1:
             return "of one sample, so it says nothing"
-        return "share of the selection's weight, not calibrated"
+        is_weighted = len({candidate.weight for candidate in self.candidates}) > 1
+        return f"share of the {'weighted ' * is_weighted}votes, not calibrated"
 
     @property
     def text(self) -> str | None:

@@ -51,7 +51,7 @@ def test_a_solution_is_one_table(solve):
     ]
     assert rows["answer"] == "5"
     assert rows["checked"] == "by rules of the prompt: right"
-    assert rows["confidence"] == "0.88 (share of the selection's weight, not calibrated)"
+    assert rows["confidence"] == "0.88 (share of the votes, not calibrated)"
     assert rows["agreed"] == "7 of 8 candidates"
     assert (rows["tokens in"], rows["tokens reused"], rows["tokens out"], rows["verifier tokens"]) == (
         "5",

@@ -6,6 +6,7 @@ spent.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
@@ -24,6 +25,25 @@ _WRITTEN = re.compile(
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
 
 
+def _check_words(budget: type[Budget]) -> type[Budget]:
+    """Return the class, whose errors for a wrong word are those of a limit that is written as text."""
+    make = budget.__init__
+
+    @functools.wraps(make)
+    def check_and_make(self: Budget, *amounts: Any, **limits: Any) -> None:
+        if amounts:
+            raise ConfigError(
+                f"a limit is {quote(amounts[0])}, but each limit must name its unit",
+                hint=f"for example Budget(tokens={quote(amounts[0])})",
+            )
+        check_units(limits)
+        make(self, **limits)
+
+    budget.__init__ = check_and_make
+    return budget
+
+
+@_check_words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Upper limits on the cost of one problem. The first limit that is reached ends the search.
@@ -43,7 +63,8 @@ class Budget:
         seconds: Seconds by the clock; exceeded by at most one engine step or one network read.
 
     Raises:
-        ConfigError: a limit is not positive, not finite or, for a count, not whole; or there is no limit at all.
+        ConfigError: a limit is not positive, not finite or, for a count, not whole; a word is no unit; or there is no
+            limit at all.
 
     Example:
         >>> import tts

@@ -163,9 +163,10 @@ def device() -> str:
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     """Return the table of a server's capabilities, with the strategies that work and those that do not.
 
-    A strategy that does not work is listed with what it lacks. Strategies that also score have a row of their own,
+    Those with the best evidence come first, and a strategy that does not work has what it lacks. Strategies that also score have a row of their own,
     since they need a verifier beside the server.
     """
+    from tts.search.families import sort_by_evidence
     from tts.search.needs import needs_of
     from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
@@ -173,7 +174,7 @@ def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     runnable: list[str] = []
     scoring: list[str] = []
     not_runnable: list[str] = []
-    for name in STRATEGIES.names():
+    for name in sort_by_evidence(STRATEGIES.names()):
         needs = needs_of(parse(name).strategy)
         lacking = [need for need in needs.capabilities if getattr(capabilities.caps, need) in ("absent", False)]
         if lacking:
