@@ -109,7 +109,8 @@ def test_a_setting_that_is_none_is_refused(tts, assert_error):
     cause = "the setting is 'chat', which has no backend, but must have one"
     assert_error(tts("strategies", "--for", "chat"), 2, cause, "for example 'server chat-only' or 'engine'")
     url = "http://localhost:8000"
-    assert_error(tts("strategies", "--for", url), 2, cause.replace("chat", url), "`tts doctor --url URL` asks a server what runs there, the best first")
+    hint = "`tts doctor --url URL` asks a server what runs there, the best first"
+    assert_error(tts("strategies", "--for", url), 2, cause.replace("chat", url), hint)
     cause = "--for is 'toy', but a name was given too: 'beam'"
     assert_error(tts("strategies", "beam", "--for", "toy"), 2, cause, "leave one of them out")
 

@@ -163,8 +163,8 @@ def device() -> str:
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     """Return the table of a server's capabilities, with the strategies that work and those that do not.
 
-    Those with the best evidence come first, and a strategy that does not work has what it lacks. Strategies that also score have a row of their own,
-    since they need a verifier beside the server.
+    Those with the best evidence come first, and a strategy that does not work has what it lacks. Strategies that also
+    score have a row of their own, since they need a verifier beside the server.
     """
     from tts.search.families import sort_by_evidence
     from tts.search.needs import needs_of
