@@ -667,8 +667,8 @@ class Solution:
             return "a probability of being right"
         if len(self.candidates) == 1:
             return "of one sample, so it says nothing"
-        is_weighted = len({candidate.weight for candidate in self.candidates}) > 1
-        return f"share of the {'weighted ' * is_weighted}votes, not calibrated"
+        weights = {candidate.weight for candidate in self.candidates}
+        return f"share of the {'weighted ' * (len(weights) > 1)}votes, not calibrated"
 
     @property
     def text(self) -> str | None:

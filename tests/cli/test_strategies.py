@@ -106,11 +106,10 @@ def test_a_model_stands_for_its_backend(tts):
 
 
 def test_a_setting_that_is_none_is_refused(tts, assert_error):
-    cause = "the setting is 'chat', which has no backend, but must have one"
-    assert_error(tts("strategies", "--for", "chat"), 2, cause, "for example 'server chat-only' or 'engine'")
-    url = "http://localhost:8000"
-    hint = "`tts doctor --url URL` asks a server what runs there, the best first"
-    assert_error(tts("strategies", "--for", url), 2, cause.replace("chat", url), hint)
+    for setting in ("chat", "http://localhost:8000"):
+        cause = f"the setting is '{setting}', which has no backend, but must have one"
+        hint = "for example 'server chat-only' or 'engine'; `tts doctor --url URL` asks a server what runs there"
+        assert_error(tts("strategies", "--for", setting), 2, cause, hint)
     cause = "--for is 'toy', but a name was given too: 'beam'"
     assert_error(tts("strategies", "beam", "--for", "toy"), 2, cause, "leave one of them out")
 

@@ -10,6 +10,7 @@ import functools
 import math
 import operator
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,12 +32,7 @@ def _check_words(budget: type[Budget]) -> type[Budget]:
 
     @functools.wraps(make)
     def check_and_make(self: Budget, *amounts: Any, **limits: Any) -> None:
-        if amounts:
-            raise ConfigError(
-                f"a limit is {quote(amounts[0])}, but each limit must name its unit",
-                hint=f"for example Budget(tokens={quote(amounts[0])})",
-            )
-        check_units(limits)
+        check_units((*amounts, *limits))
         make(self, **limits)
 
     budget.__init__ = check_and_make
@@ -160,8 +156,7 @@ class Rates:
 def format_limits(limits: Mapping[str, float]) -> str:
     """Return limits as a text, such as "tokens=400, usd=0.5"."""
     texts = {unit: f"{value:g}" if unit in _LEAST else f"{value}" for unit, value in limits.items()}
-    if "usd" in limits:
-        texts["usd"] = format_plain(limits["usd"])
+    texts |= {"usd": format_plain(limits["usd"])} if "usd" in limits else {}
     return ", ".join(f"{unit}={text}" for unit, text in texts.items())
 
 
@@ -210,11 +205,7 @@ def _amount(unit: str, value: Any) -> float:
         ConfigError: the value is no finite number, or is below the least limit.
     """
     number, least = _number(unit, value), _LEAST[unit]
-    try:
-        is_valid = math.isfinite(number) and number >= least and number > 0
-    except OverflowError:  # a whole number beyond every float
-        is_valid = False
-    if not is_valid:
+    if not (number > 0 and least <= number <= sys.float_info.max):
         rule = f"of at least {least:g}" if least else "above 0"
         raise ConfigError(
             f"budget {unit} is {quote(value)}, but must be a finite number {rule}",
@@ -259,8 +250,6 @@ def divide(total: Budget, parts: int) -> list[Budget]:
         for place, share in enumerate(shares):
             if is_count:
                 share[unit] = value // parts + int(place < value % parts)
-            elif unit == "seconds":
-                share[unit] = value
             else:
-                share[unit] = value / parts
+                share[unit] = value if unit == "seconds" else value / parts
     return [Budget(**share) for share in shares]  # type: ignore[arg-type]

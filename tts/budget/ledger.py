@@ -173,10 +173,7 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
 
     Peaks are not added: the greatest counts. An unknown (None) term makes its sum unknown.
     """
-    totals: dict[str, Any] = {}
-    for name, get_value in _FIELDS.items():
-        totals[name] = _sum_field(name, [get_value(usage) for usage in usages])
-    return Usage(**totals)
+    return Usage(**{name: _sum_field(name, [get(usage) for usage in usages]) for name, get in _FIELDS.items()})
 
 
 def _sum_field(name: str, values: Sequence[Any]) -> Any:

@@ -50,13 +50,12 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
     from tts.errors import ConfigError
     from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 
-    tables = (STRATEGIES, STOP_RULES, SELECTIONS)
     if setting is not None:
         if name is not None:
             raise ConfigError(f"--for is {setting!r}, but a name was given too: {name!r}", hint="leave one of them out")
         _list_runnable(setting, output())
     elif name is None:
-        for table in tables:
+        for table in (STRATEGIES, STOP_RULES, SELECTIONS):
             list_parts(table, output())
     else:
         _show(name, output())

@@ -43,9 +43,7 @@ def setting_of(words: str) -> RunSetting:
         backend_names = " and ".join(backends) or "no backend"
         raise ConfigError(
             f"the setting is {words!r}, which has {backend_names}, but must have one",
-            hint="`tts doctor --url URL` asks a server what runs there, the best first"
-            if "://" in words
-            else "for example 'server chat-only' or 'engine'",
+            hint="for example 'server chat-only' or 'engine'; `tts doctor --url URL` asks a server what runs there",
         )
     modes = [word for word in words.split() if word in MODES and backends == ["server"]]
     if len(modes) > 1:
