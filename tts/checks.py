@@ -453,7 +453,8 @@ def _problem_lines(given: Any, name: str) -> str:
         next((usual_name for usual_name in USUAL_FIELDS[meaning] if usual_name in names), None)
         for meaning in ("problem", "answer")
     )
-    text, reference = f"{name}[{problem or 'COLUMN'!r}]", f"{name}[{answer!r}]"
+    column = "{}[{!r}].to_pylist()" if hasattr(given, "to_pylist") else "{}[{!r}]"  # pyarrow has scalars of its own
+    text, reference = column.format(name, problem or "COLUMN"), column.format(name, answer)
     if columns is None:
         return f"give tts.Problem({text}" + (f", answer=str({reference}))" if answer else ")")
     if answer is None:

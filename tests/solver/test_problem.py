@@ -115,9 +115,10 @@ def refusal(solve: Callable[..., Any], given: Any) -> ConfigError:
     return caught.value
 
 
-@pytest.mark.parametrize("table", [COLUMNS, Table(), Frame()], ids=["mapping", "data set", "data frame"])
+@pytest.mark.parametrize("table", [COLUMNS, Table(), Frame(), "pyarrow"], ids=["mapping", "data set", "frame", "arrow"])
 def test_the_hint_for_a_table_is_the_line_that_solves_it(table: Any) -> None:
     """The line is run as it stands."""
+    table = pytest.importorskip("pyarrow").table(COLUMNS) if table == "pyarrow" else table
     line = refusal(tts.solve_many, table).hint.removeprefix("give ")
     solutions = tts.solve_many(
         eval(line, {"tts": tts, "problems": table}), 900, model="toy", strategy="best_of_n(n=2) | majority"
