@@ -157,15 +157,16 @@ def _free_text_votes(candidates: Sequence[Candidate]) -> Iterator[str]:
 
 
 def _lone_votes(candidates: Sequence[Candidate], task: Task) -> Iterator[str]:
-    """Yield the warning that no two candidates agree, where at least three vote without weights of their strategy."""
+    """Yield the warning that no two candidates agree, where at least three vote without weights of their strategy.
+
+    Of JSON whose members all vote, it is also told that no answer has more than half of the votes.
+    """
     voters = [c.answer_class for c in candidates if c.answer_class is not None and math.isnan(c.weight)]
-    if len(voters) >= _FEWEST_VOTES and len(set(voters)) == len(voters):
-        hint = (
-            "let the members that must agree vote: json(…, vote=('…',))"
-            if task.name.startswith("json")
-            else "draw more"
-        )
-        yield f"every vote is alone: {len(voters)} candidates have {len(voters)} different answers; {hint}"
+    agreed = max(Counter(voters).values(), default=0)
+    is_whole = task.name.startswith("json") and "vote=" not in task.name.rpartition("}")[2]
+    if len(voters) >= _FEWEST_VOTES and (agreed == 1 or (is_whole and 2 * agreed <= len(voters))):
+        hint = "let the members that must agree vote: json(…, vote=('…',))" if is_whole else "draw more"
+        yield f"{'every vote is alone' if agreed == 1 else f'{agreed} votes agree'} of {len(voters)}: {hint}"
 
 
 def _cut_short(search: Search, usage: Usage, *, capped: bool) -> Iterator[str]:

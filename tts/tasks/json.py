@@ -21,6 +21,7 @@ from tts.types import AnswerForm, Problem, Prompt
 _FENCED = re.compile(r"```[ \t]*+(?:json)?[ \t]*+\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _OPENING = re.compile(r"[{\[]")
 _NEWLINE = "\n"
+_MOST_REFERENCES = 100  # one after the other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class JsonTask(Task):
         vote: The names of the members that vote, such as ("answer",): answers that agree on them are one answer, and
             are right if they agree with the reference on them. None: whole values are right or wrong, and all members
             vote but free texts, which the schema has beside members of other kinds. A free text is a string without
-            enum, const, format or pattern.
+            enum, const, format or pattern, or a list or an object of such strings alone.
 
     Raises:
         ConfigError: `schema` is of another type, or no valid schema; or `vote` has a name that the schema has not.
@@ -136,35 +137,67 @@ def _canonical(answer: str, vote: Sequence[str] | None, schema_text: str | None 
         if vote is not None and isinstance(value, dict):
             value = {name: member for name, member in cast("dict[str, Any]", value).items() if name in vote} or value
         elif schema_text is not None:
-            value = _without_free_texts(value, json.loads(schema_text))
+            schema = json.loads(schema_text)
+            value = _without_free_texts(value, schema, {}, schema)
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
         return fold_text(answer)
 
 
-def _without_free_texts(value: Any, schema: Any) -> Any:
-    """Return a value without the free texts that its objects have beside other members."""
+def _without_free_texts(value: Any, given: Any, free: dict[str, bool], root: Any) -> Any:
+    """Return a value without the free texts that its objects have beside other members; see `_is_free_text`."""
+    schema = _resolve(given, root)
     if not isinstance(schema, dict):
         return value
     if isinstance(value, list):
-        return [_without_free_texts(item, schema.get("items")) for item in value]
+        return [_without_free_texts(item, schema.get("items"), free, root) for item in value]
     properties: Any = schema.get("properties")
     if not isinstance(value, dict) or not isinstance(properties, dict):
         return value
-    is_left_out = {name: _is_free_text(part) for name, part in properties.items()}
+    is_left_out = {name: _is_free_text(part, free, root) for name, part in properties.items()}
     if all(is_left_out.values()):
         return value
-    members = {name: _without_free_texts(member, properties.get(name)) for name, member in value.items()}
+    members = {n: _without_free_texts(member, properties.get(n), free, root) for n, member in value.items()}
     return {name: member for name, member in members.items() if not is_left_out.get(name)} or value
 
 
-def _is_free_text(schema: Any) -> bool:
-    """Return whether a schema describes a text of any content, perhaps beside null."""
-    if not isinstance(schema, dict) or schema.keys() & {"enum", "const", "format", "pattern"}:
+def _is_free_text(given: Any, free: dict[str, bool], root: Any) -> bool:
+    """Return whether a schema describes a text of any content, or a list or an object of such texts alone.
+
+    Args:
+        given: The schema, or a part of it.
+        free: What is known, by reference; it is added to. So each part is looked at once, and a part may have itself.
+        root: The whole schema.
+    """
+    reference = given.get("$ref") if isinstance(given, dict) else None
+    if isinstance(reference, str):
+        if reference not in free:
+            free[reference] = True
+            free[reference] = _is_free_text(_resolve(given, root), free, root)
+        return free[reference]
+    if not isinstance(given, dict) or given.keys() & {"enum", "const", "format", "pattern"}:
         return False
-    kinds, options = schema.get("type"), schema.get("anyOf")
+    kinds, properties = given.get("type"), given.get("properties")
+    options = [option for word in ("anyOf", "oneOf", "allOf") for option in given.get(word) or ()]
     is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
-    return is_text or (isinstance(options, list) and any(map(_is_free_text, options)))
+    return (
+        is_text
+        or (kinds == "array" and _is_free_text(given.get("items"), free, root))
+        or (bool(properties) and all(_is_free_text(part, free, root) for part in properties.values()))
+        or any(_is_free_text(option, free, root) for option in options)
+    )
+
+
+def _resolve(given: Any, root: Any) -> Any:
+    """Return the part of the whole schema that a schema refers to; the schema itself without a reference."""
+    for _ in range(_MOST_REFERENCES):
+        reference = given.get("$ref") if isinstance(given, dict) else None
+        if not isinstance(reference, str):
+            return given
+        given = root
+        for name in reference.removeprefix("#").split("/")[1:]:
+            given = given.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(given, dict) else None
+    return None
 
 
 def _read(text: str) -> Any:
