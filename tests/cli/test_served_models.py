@@ -17,7 +17,6 @@ pytest.importorskip("yaml")
 STUDY = """
 name: served
 models: {{srv: {{model: gpt-4o-mini, url: "{url}", usd_in: 0.15/M, usd_out: 0.60/M, parameters: 8B, expected_tokens: 30}}}}
-task: arithmetic
 problems: {{dataset: arithmetic, limit: 2, operators: +-, parentheses: false}}
 strategies: best_of_n | majority
 budgets: [{{usd: 0.0005, samples: 2}}, {{flops: 1.0e+13, samples: 2}}]
@@ -104,7 +103,7 @@ def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], ur
     )
     assert "gpt-4o-mini" in tts("doctor", "--model", "fast").stdout
     (folder / "study.yaml").write_text(
-        "name: a\nmodels: fast\ntask: arithmetic\nproblems: {dataset: arithmetic, limit: 1}\n"
+        "name: a\nmodels: fast\nproblems: {dataset: arithmetic, limit: 1}\n"
         "strategies: best_of_n\nbudgets: {usd: 0.001, samples: 1}\n"
     )
     ran = tts("run", "study.yaml")

@@ -140,6 +140,24 @@ def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.
     assert len(asked) == 3
 
 
+def test_a_task_that_no_problem_takes_is_told_or_refused(tts, tmp_path, monkeypatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.chdir(tmp_path)
+    sums = [library.Problem("3 + 4", task="pocket"), library.Problem("5 + 4")]
+    with caplog.at_level(logging.WARNING, "tts.tasks"):
+        library.solve_many(sums, 400, model="toy", task="arithmetic", strategy="single")
+        assert not caplog.text
+        library.solve(sums[0], 400, model="toy", task="arithmetic", strategy="single")
+    assert "'arithmetic' is not used" in caplog.text
+    problems = "problems: {dataset: arithmetic, limit: 1}\n"
+    study = f"name: own\nmodels: toy\ntask: math\n{problems}strategies: single\nbudgets: 99\n"
+    Path("own.yaml").write_text(study)
+    refused = tts("run", "own.yaml", "--store", "own.sqlite")
+    assert refused.exit_code == 2
+    assert re.search("'math'.*'pocket'", refused.stderr)
+    Path("own.yaml").write_text(study.replace("task: math", "task: pocket"))
+    assert tts("run", "own.yaml", "--store", "own.sqlite").exit_code == 0
+
+
 @pytest.mark.slow
 def test_a_table_without_a_right_answer_says_where_to_look(tts, files):
     study = (

@@ -11,7 +11,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -26,20 +26,6 @@ _WRITTEN = re.compile(
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
 
 
-def _check_words(budget: type[Budget]) -> type[Budget]:
-    """Return the class, whose errors for a wrong word are those of a limit that is written as text."""
-    make = budget.__init__
-
-    @functools.wraps(make)
-    def check_and_make(self: Budget, *amounts: Any, **limits: Any) -> None:
-        check_units((*amounts, *limits))
-        make(self, **limits)
-
-    budget.__init__ = check_and_make
-    return budget
-
-
-@_check_words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Upper limits on the cost of one problem. The first limit that is reached ends the search.
@@ -117,6 +103,20 @@ class Budget:
 
     def __str__(self) -> str:
         return format_limits(self.limits)
+
+
+def _with_checked_words(make: Callable[..., None]) -> Callable[..., None]:
+    """Return `Budget.__init__`, which refuses a wrong word as `Budget.of` does."""
+
+    @functools.wraps(make)
+    def check_and_make(self: Budget, *amounts: Any, **limits: Any) -> None:
+        check_units((*amounts, *limits))
+        make(self, **limits)
+
+    return check_and_make
+
+
+Budget.__init__ = _with_checked_words(Budget.__init__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,8 @@ class Solver:
             names, if any; it is left out, with a warning, if the backend or the task does not support it. "none" or {}:
             no verifier.
         backend: Name of the backend that runs models given by name; None: their records' own.
-        task: A name, a task or its class; None: the problem's own task, otherwise that of the policy's record.
+        task: A name, a task or its class, for problems that name none; None: that of the policy's record. Where each
+            problem names another, a warning is logged.
         strategy: A plan or its text; None: `auto`, with the performance model that ships for this policy, task and
             verifiers, if any. Free text without a verifier gets one greedy sample, and a warning.
         sampling: Sampling parameters of all rows, except where the strategy sets its own.
@@ -218,6 +219,7 @@ class Solver:
             ConfigError: as `solve`, except for the mistakes that `check` finds.
         """
         given, limits, started = read_problem(problem), read_limits(budget), self._first_start()
+        self._tell_unused_task([given])
         return self._run(self._setup(given.task, strategy), given, limits, seed, started)
 
     def _first_start(self) -> float | None:
@@ -373,7 +375,7 @@ class Solver:
         from tts.tasks.by_references import choose_task, with_final_answers  # as is what reads references
 
         model_task = self._own_task
-        own_name = self._task.name if isinstance(self._task, Task) else self._task
+        own_name = self._tell_unused_task(problems)
         task_name = own_name or (None if model_task == "text" else model_task)
         problems = with_final_answers(problems, task_name, "the list of problems")
         names_task = self._task is not None or model_task not in (None, "text")
@@ -384,6 +386,14 @@ class Solver:
             return problems
         get_logger("tts.tasks").warning("%s; task=%r says so", choice.line("the list of problems"), choice.task)
         return [dataclasses.replace(problem, task=choice.task) for problem in problems]
+
+    def _tell_unused_task(self, problems: Sequence[Problem]) -> str | None:
+        """Return the name of the task that was given; a warning says where each problem names another."""
+        own_name = self._task.name if isinstance(self._task, Task) else self._task
+        named = {problem.task for problem in problems}
+        if own_name is not None and named and not named & {None, own_name}:
+            get_logger("tts.tasks").warning("task=%r is not used: problems name %r", own_name, named.pop())
+        return own_name
 
     async def _solve_all(
         self,

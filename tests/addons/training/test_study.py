@@ -149,7 +149,6 @@ def test_several_models_need_a_name(tmp_path: Path) -> None:
     two = tts.Study(
         name="two",
         models={"a": "toy", "b": "pocket"},
-        task="arithmetic",
         problems={**SUMS, "limit": 1},
         strategies="single",
         budgets={"samples": [1]},

@@ -34,7 +34,6 @@ pytest.importorskip("yaml")
 STUDY = """
 name: sums
 models: {{srv: {{model: toy, url: "{url}", options: {{mode: chat}}}}}}
-task: arithmetic
 problems: {{dataset: arithmetic, limit: {limit}, operations: [2, 3], operators: +-, parentheses: false}}
 strategies: [best_of_n | majority]
 budgets: {{samples: [1, 4]}}

@@ -20,7 +20,6 @@ pytest.importorskip("yaml")
 STUDY = """
 name: sums
 models: {small: {model: smollm2, url: "http://127.0.0.1:9", sampling: {max_tokens: 24}}}
-task: arithmetic
 problems: {dataset: arithmetic, limit: 2, operations: 2, operators: +-, parentheses: false}
 strategies: best_of_n | majority
 budgets: {samples: 2}

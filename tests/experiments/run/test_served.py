@@ -24,7 +24,6 @@ def test_a_killed_study_of_a_served_name_comes_to_the_same_table(tmp_path: Path)
         models = {"srv": {"model": "gpt-4o-mini", "url": url, "usd_in": "0.15/M", "usd_out": "0.60/M"}}
         config = toy(
             models=models,
-            task="arithmetic",
             verifiers="none",
             strategies="best_of_n | majority",
             limit=6,
@@ -55,7 +54,6 @@ def test_cells_that_no_server_took_stay_open_and_the_same_command_runs_them(tmp_
         models = {"srv": {"model": "srv", "url": url}}
         config = toy(
             models=models,
-            task="arithmetic",
             verifiers="none",
             strategies="best_of_n | majority",
             limit=limit,

@@ -61,7 +61,8 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
     record has a task. A reference that is a worked solution becomes its final answer.
 
     Raises:
-        ConfigError: references fit no task, or some models have a task of their own and others do not.
+        ConfigError: references fit no task, some models have a task of their own and others do not, or the study names
+            a task that no problem has.
     """
     problems = _with_final_answers(config, problems)
     names_without_task = [
@@ -69,6 +70,13 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
         for name, dataset_problems in problems.items()
         if any(problem.task is None for problem in dataset_problems.values())
     ]
+    own_tasks = {problem.task for dataset_problems in problems.values() for problem in dataset_problems.values()}
+    if config.task is not None and not own_tasks & {None, config.task} and own_tasks:
+        raise ConfigError(
+            f"task is {config.task!r}, but no problem has it: those of {', '.join(map(repr, problems))} name "
+            f"{', '.join(map(repr, sorted(filter(None, own_tasks))))}",
+            hint="remove task: from the study, or read the problems from a file or the data set hub, which name none",
+        )
     if config.task is not None or not names_without_task:
         return problems, {}
     models_with_task = [name for name, spec in config.models.items() if spec.records()["policy"].task not in _UNDECIDED]
