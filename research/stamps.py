@@ -15,13 +15,14 @@ from tts.experiments.store.store import Store
 from tts.experiments.study.record import RESULT_VERSION
 from tts.experiments.study.snapshot import commit
 
+READ = "[Conventions](../explanation/statistics.md#pages-of-results)."
 _DIGITS = 10  # of a commit that are shown
 _CHANGED = " with changes"
 _ROOT, _PACKAGE = Path(__file__).parents[1], "tts"
 
 
 def stamp_line(command: str, more: str = "") -> str:
-    """Return the line of a page that says what made its results.
+    """Return the line of a page that says what made its results, with a link to what all pages share.
 
     Args:
         command: The command that makes the page.
@@ -29,7 +30,8 @@ def stamp_line(command: str, more: str = "") -> str:
     """
     changed = _CHANGED if _git("status", "--porcelain", "--untracked-files=no", "--", _PACKAGE) else ""
     return (
-        f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_show(last_package_commit(commit()))}{changed})."
+        f"Made by `{command}`{more} (result version {RESULT_VERSION}, "
+        f"{_show(last_package_commit(commit()))}{changed}).\n{READ}"
     )
 
 
@@ -57,8 +59,8 @@ def refuse_mixture(path: Path) -> None:
         if (version, last_package_commit(before)) != (RESULT_VERSION, now):
             raise SystemExit(
                 f"{path} has results of version {version}, {_show(last_package_commit(before))}, and this is version "
-                f"{RESULT_VERSION}, "
-                f"{_show(now)}; a page must not mix them: give --store a new file, or go back to that commit"
+                f"{RESULT_VERSION}, {_show(now)}; a page must not mix them: give --store a new file, or go back to "
+                "that commit"
             )
 
 

@@ -36,7 +36,7 @@ def test_a_page_says_by_what_it_was_made(monkeypatch: pytest.MonkeyPatch) -> Non
         )
         assert (
             stamps.stamp_line("python -m x", "; more")
-            == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown})."
+            == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown}).\n{stamps.READ}"
         )
 
 
