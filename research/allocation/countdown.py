@@ -143,42 +143,24 @@ def page(table_rows: Sequence[Row], budgets: Sequence[int], chosen_on: int, comm
         "",
         stamp_line(command),
         "",
-        f"- Problems: {problems} countdowns of {plans.NUMBERS} numbers of the test split. Budgets are hard limits on "
-        "all tokens of a",
-        "  problem, those of the verifier included.",
-        f"- The best single method of each budget was chosen on {chosen_on} countdowns of the validation split.",
-        "- *Random choice* is the mean of the single methods. *Hindsight* takes, for each problem, the single "
-        "method that was right most often. With one seed, hindsight is the share of problems that any of the "
-        "methods solves. No choice can expect to reach this share.",
-        "- Accuracy is in percent, with 95 % intervals over problems. Differences are paired by problem.",
+        f"{problems} countdowns of {plans.NUMBERS} numbers. Budgets are hard limits on all tokens of a problem. The "
+        f"best single method of each was chosen on {chosen_on} countdowns of the validation split. *Random choice* is "
+        "the mean of the single methods. *Hindsight* takes for each problem the method that was right most often, "
+        "which no choice can expect to reach.",
         "",
-        f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |",
-        f"| :-- | {' | '.join(':--' for _ in budgets)} |",
+        "| method | budget | accuracy | tokens | `auto` minus it |",
+        "| :-- | --: | :-- | --: | :-- |",
     )
-    for row in table_rows:
-        cells = [
-            _accuracy(row.right[budget]) + (f" ({row.chosen[budget]})" if row.chosen else "") for budget in budgets
-        ]
-        yield f"| {row.name} | {' | '.join(cells)} |"
-    yield from ("", "Tokens that a problem took, on average:", "")
-    yield f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |"
-    yield f"| :-- | {' | '.join('--:' for _ in budgets)} |"
-    for row in table_rows:
-        if row.tokens and not row.chosen:
-            yield f"| {row.name} | {' | '.join(f'{row.tokens[budget]:.0f}' for budget in budgets)} |"
-    yield from ("", "## `auto` minus others, in points", "")
-    yield f"| minus | {' | '.join(f'{budget} tokens' for budget in budgets)} |"
-    yield f"| :-- | {' | '.join(':--' for _ in budgets)} |"
-    for row in table_rows:
-        if row.name != "auto":
-            yield (
-                f"| {row.name} | "
-                f"{' | '.join(_difference(row_of['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
-            )
+    for row, budget in ((row, budget) for row in table_rows for budget in budgets):
+        name = f"{row.name}: {row.chosen[budget]}" if row.chosen else row.name
+        gap = "–" if row.name == "auto" else _difference(row_of["auto"].right[budget], row.right[budget])
+        spent = f"{row.tokens[budget]:.0f}" if row.tokens else "–"
+        yield f"| {name} | {budget} | {_accuracy(row.right[budget])} | {spent} | {gap} |"
     wide = [f"{_difference(row_of[WIDE].right[b], row_of[NARROW].right[b])} at {b} tokens" for b in budgets]
     yield from (
         "",
-        f"REBASE without `n` keeps as many paths as the budget pays. Minus REBASE with n = 8: {', '.join(wide)}.",
+        "REBASE without `n` keeps as many paths as the budget pays, and has, minus REBASE with n = 8, "
+        f"{', '.join(wide)}.",
     )
     gained = {budget: _mean(row_of["auto"].right[budget] - row_of[BEST].right[budget], (-1, 1)) for budget in budgets}
     near = [budget for budget, gain in gained.items() if gain.value >= -_WITHIN]
@@ -187,7 +169,6 @@ def page(table_rows: Sequence[Row], budgets: Sequence[int], chosen_on: int, comm
     yield from (
         "",
         f"{least} at {_list(near)} tokens in the mean, and at {_list(sure)} tokens by its whole interval.",
-        f"Where an interval is wider than {100 * _WITHIN:g} points, {problems} problems cannot show the second.",
         "",
     )
 
@@ -233,8 +214,7 @@ def main() -> None:
     test = measure(store, studies.TEST, every, options.problems, options.seeds, budgets, options.jobs)
     command = (
         f"python -m research.allocation.countdown --problems {options.problems} --choose {options.choose} --seeds "
-        f"{options.seeds} "
-        f"--budgets {' '.join(map(str, budgets))}{' --pilots' if options.pilots else ''}"
+        f"{options.seeds} --budgets {' '.join(map(str, budgets))}{' --pilots' if options.pilots else ''}"
     )
     text = "\n".join(page(rows(test, validation), budgets, options.choose, command))
     print(text)

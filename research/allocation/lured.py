@@ -132,27 +132,15 @@ def page(lines: list[Line], command: str, problems: int, seeds: int) -> Iterator
         "",
         stamp_line(command),
         "",
-        "Votes show how often answers are given, but not which of them is right. Suppose that on one problem "
-        "half of the samples have the right answer, and 15 % have the same wrong answer. On another problem it "
-        "is the reverse. No number of samples can tell these two problems apart. More votes make the chosen "
-        "answer surely right on the first, and surely wrong on the second. So without a verifier:",
-        "",
-        "- `auto` does not use such votes as evidence. It gives these problems as many samples as every other problem.",
-        "- `auto` saves samples where nearly all agree, and spends them where few agree. Both help, whichever "
-        "answer is right.",
-        "- If the most frequent answer may well be wrong (trick questions, problems that are too hard for the "
-        "model), do not raise the budget of votes. Use a verifier, a checker or tests. `confidence` is a share "
-        "of votes, not the probability that the answer is right.",
-        "- One sample can then be better than a vote: compare `single` with `best_of_n | majority` on problems with "
-        "known answers.",
-        "",
-        "The column *lure* is the share of wrong samples that give the same wrong answer. All other wrong answers "
-        f"differ; the next section has such that repeat. {problems} problems share a total of samples. Each row is the "
-        f"mean over {seeds} simulated worlds, in which all policies see the same draws. The standard error of a gain "
-        f"over worlds is at most {largest:.4f}.",
+        "Votes do not show which answer is right. So without a verifier `auto` gives problems with a split vote no "
+        "more samples than others, saves samples where nearly all agree, and spends them where few do. If the most "
+        "frequent answer may well be wrong, more votes do not help: use a verifier, a checker or tests.",
         "",
         f"- Votes alone are never below uniform by more than {ALLOWED}: **{kept}** (the least gain is {worst:+.4f}).",
-        "- With a checker: `auto` learns the success rates, and the adaptive oracle knows them.",
+        f"- {problems} problems share a total; each row is the mean over {seeds} simulated worlds, the same for all "
+        f"policies. A gain has its standard error over worlds, at most {largest:.4f}.",
+        "- *Lure*: the share of wrong samples with the same answer; no other wrong answer repeats. With a checker, "
+        "`auto` learns the success rates, and the adaptive oracle knows them.",
         "",
         "| success rates | lure | samples a problem | uniform | `auto` | gain | with a checker | adaptive oracle |",
         "| :-- | --: | --: | --: | --: | :-- | --: | --: |",

@@ -102,17 +102,14 @@ def section(lines: list[Line], command: str, problems: int, total: int, seeds: i
         "",
         stamp_line(command),
         "",
-        "Above, wrong answers other than the lure never repeat. Then two equal answers are nearly always right or the "
-        "lure. Real models repeat other wrong answers too. Below, each problem has a number of *other answers* beside "
-        "the lure, all equally likely, and a tenth of wrong samples are the lure.",
+        "Real models repeat wrong answers. Below, a problem has a number of *other answers* beside the lure, all "
+        f"equally likely, and a tenth of wrong samples are the lure. {problems} problems share {total} samples each; "
+        f"means over {seeds} worlds, differences paired by world with 95 % intervals.",
         "",
-        "- *`auto`*: no performance model, so the number is unknown, and wrong answers count as never given twice.",
-        f"- *fitted*: success rates are fitted to {problems} other problems with {_DRAWN} verdicts each.",
-        "- *number known*: the number of other answers is estimated from the same samples too, as `tts fit` does.",
-        "- *Blend-ASC*: `auto(division='blend_asc')`, which asks which answer is most frequent, and has no prior.",
-        "",
-        f"{problems} problems share {total} samples a problem. Each row is the mean over {seeds} simulated worlds, in "
-        "which all policies see the same draws. Differences are paired by world, with 95 % intervals.",
+        "- *`auto`* takes wrong answers as never given twice, without a performance model. *Fitted*: success rates of "
+        f"{problems} other problems with {_DRAWN} verdicts each. *Number known*: the number of other answers is "
+        "estimated from them too, as by `tts fit`.",
+        "- *Blend-ASC* is `auto(division='blend_asc')`, which asks for the most frequent answer, without a prior.",
         "",
         f"| success rates | other answers | estimated | {' | '.join(_POLICIES)} |",
         f"| :-- | --: | --: |{' --: |' * len(_POLICIES)}",

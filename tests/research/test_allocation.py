@@ -144,5 +144,5 @@ def test_choices_among_methods_are_told_apart():
     assert found[countdown.HINDSIGHT].right[124].tolist() == [1, 1, 1, 0]
     text = "\n".join(countdown.page(list(found.values()), [124], 4, "python -m x"))
     assert "at most 2 points below the best single method at 124 tokens in the mean" in text
-    assert "(REBASE)" in text
-    assert "Minus REBASE with n = 8: +25.0 [" in text
+    assert f"| {countdown.BEST}: REBASE | 124 | " in text
+    assert "minus REBASE with n = 8, +25.0 [" in text

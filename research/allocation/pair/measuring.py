@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +71,11 @@ class Compared:
         uniform: The allocator against uniform best-of-N.
         single: The allocator against the best single strategy at each total.
         others: The allocator against divisions that know less, or more, by name.
-        gains: The gains in tokens, by the name of the base.
+        gains: The gains in tokens, by the name of the base and the total.
         deciding: The seconds of decisions and other figures of each run, by its name.
         unanswered: The share of the allocator's runs without an answer, by total.
         problems: The number of problems.
         seeds: The number of seeds.
-        singles: The names of the single strategies.
     """
 
     curves: Mapping[str, Curve]
@@ -84,12 +83,11 @@ class Compared:
     uniform: Sequence[Against]
     single: Sequence[Against]
     others: Mapping[str, Sequence[Against]]
-    gains: Mapping[str, Sequence[Gain]]
+    gains: Mapping[str, Mapping[float, Gain]]
     deciding: Mapping[str, Mapping[str, float]]
     unanswered: Sequence[float]  # share of the allocator's runs without an answer, by total
     problems: int
     seeds: int
-    singles: Sequence[str] = field(default=())
 
 
 def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
@@ -118,7 +116,7 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
         others={
             name: _compare_totals(curves[AUTO], lambda _, of=curve: of)
             for name, curve in curves.items()
-            if curve.role in ("allocator", "oracle")
+            if curve.role in ("allocator", "oracle") and name != AUTO
         },
         gains={base: _gains(curves[AUTO], curves[base]) for base in REPLAYED[:2]},
         deciding=together.read_timings(store),
@@ -128,7 +126,6 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
         ],
         problems=len(curves[AUTO].problems),
         seeds=seeds,
-        singles=singles,
     )
 
 
@@ -231,8 +228,10 @@ def _detectable_gap(spread: float, problems: int) -> float:
     return next((gap for gap in np.arange(0.001, 1.0, 0.001).tolist() if problems_needed(gap, spread) <= problems), 1.0)
 
 
-def _gains(mine: Curve, base: Curve) -> list[Gain]:
-    """Return how much cheaper each accuracy is that the allocator reaches at one of its totals."""
-    levels = [one.value for one in mine.accuracy]
-    found = (gain(mine, base, "tokens", rng=np.random.default_rng(0), accuracy=level) for level in levels)
-    return [one for one in found if one is not None]
+def _gains(mine: Curve, base: Curve) -> dict[float, Gain]:
+    """Return how much cheaper the accuracy is that the allocator reaches, by its total."""
+    levels = zip(SHARES, (one.value for one in mine.accuracy), strict=True)
+    found = (
+        (share, gain(mine, base, "tokens", rng=np.random.default_rng(0), accuracy=level)) for share, level in levels
+    )
+    return {share: one for share, one in found if one is not None}

@@ -15,9 +15,7 @@ from research.allocation.pair.measuring import (
     USD_IN,
     USD_OUT,
     WORTH,
-    Against,
     Compared,
-    totals,
 )
 from research.allocation.pair.restarting import Restarts
 from research.methods.claims import points
@@ -41,71 +39,65 @@ def write(compared: Compared, restarts: Sequence[Restarts], folder: Path) -> Non
     ):
         for ending in (".png", ".svg") if name == "allocator" else (".svg",):
             plots.save(figure, folder / f"{name}{ending}")
-    text = "\n".join(page(compared, restarts)).replace("[nan, nan]", "[unknown: not every draw of problems reaches it]")
-    (folder / "allocator.md").write_text(text + "\n", encoding="utf-8")
+    (folder / "allocator.md").write_text("\n".join(page(compared, restarts)) + "\n", encoding="utf-8")
 
 
 def page(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from _head(compared)
-    yield from ("", "## What is asked of it", "", *_requirements(compared, restarts))
+    model = shipped.load("pocket")
+    begins = "as the others" if model.first is None else f"with a sample at temperature {model.first:g}"
     yield from (
+        "# The allocator on the embedded pair",
+        "",
+        stamp_line(
+            "python -m research.allocation.pair",
+            "; the performance model by `python -m research.allocation.pair --fit`",
+        ),
+        "",
+        f"{compared.problems} plain expressions of 1 to 10 operations, {compared.seeds} seeds. `{AUTO}` is "
+        f"`solve_many` with one total for all problems, of {', '.join(f'{each:g}' for each in SHARES)} plain samples' "
+        f"worth a problem, at {WORTH} tokens each; live. Its performance model is of {model.problems} problems of the "
+        f"validation split, by which it begins each problem {begins} and votes. Best-of-N is replayed from "
+        f"{studies.POOL[studies.TEST]} samples a seed, `rebase` and the greedy `single` are live. p is corrected over "
+        "the totals.",
+        "",
+        "## What is asked of it",
+        "",
+        *_requirements(compared, restarts),
         "",
         "## Accuracy against all tokens, verifier included",
         "",
         "![Accuracy against all tokens, the allocator and fixed sizes](allocator.svg)",
         "",
         *_points(compared),
-    )
-    yield from ("", "## Against uniform best-of-N, at the same tokens", "", *_comparison(compared.uniform))
-    yield from ("", "## Against the best single strategy in hindsight, at the same tokens", "")
-    yield from (f"For each total, this is the best of: {', '.join(code(name) for name in compared.singles)}.", "")
-    yield from _comparison(compared.single)
-    yield from ("", "## Against divisions that know less, or more", "")
-    for name, of in compared.others.items():
-        yield from (f"**{name}**", "", *_comparison(of), "")
-    yield from ("## Which resource binds", "", *_resources(compared))
-    yield from ("", "## The policy's own word on a fresh start", "", *_restarts(restarts))
-    yield from ("", "## What deciding costs", "", *_timings(compared))
-
-
-def _head(compared: Compared) -> Iterator[str]:
-    model = shipped.load("pocket")
-    yield "# The allocator on the embedded pair"
-    yield ""
-    yield stamp_line(
-        "python -m research.allocation.pair", "; the performance model by `python -m research.allocation.pair --fit`"
-    )
-    yield ""
-    yield (
-        f"- Problems: {compared.problems} of the test split, plain expressions of 1 to 10 operations, equally "
-        f"many of each; {compared.seeds} seeds. The performance model was fitted to {model.problems} problems of "
-        "the validation split. No expression is in both splits."
-    )
-    yield (
-        f"- `{AUTO}`: `solve_many` with one total for all problems, {', '.join(map(str, totals()))} tokens a problem "
-        f"({', '.join(f'{each:g}' for each in SHARES)} plain samples' worth), generated and verifier tokens together; "
-        "live. It begins each "
-        f"problem {'as the others' if model.first is None else f'with a sample at temperature {model.first:g}, which is better'}. "  # noqa: E501
-        f"Its selection is that of {code(next(iter(model.curves)))}, which reaches more for its cost on the "
-        "validation split."
-    )
-    yield (
-        "- Uniform best-of-N draws N samples of each problem. Its values are replayed, as means over subsets of "
-        f"{studies.POOL[studies.TEST]} samples a seed. With `weighted` and `best` the tokens of the process "
-        "model are counted. `rebase` and the greedy `single` are live."
-    )
-    yield (
-        f"- Other divisions of the same samples: algorithm A14 divides by {divisions.BINS} quantile bins of the "
-        f"success rate. The rate is the true one, or predicted from {divisions.PILOTS} samples, which are paid "
-        "for. Each fold is divided by the bins of the other fold. The static oracle divides by the true success "
-        "rate of each problem. Random gives each sample to a random problem. All divisions vote as the "
-        "allocator does. One half of each problem's samples decides, and the other half is counted."
-    )
-    yield (
-        "- Accuracy has 95 % intervals over problems. Differences are at the same tokens, and paired by "
-        "problem. p is from a sign-flip test, corrected by Holm over the totals. *Detectable* is the smallest "
-        "difference that this number of problems shows four times in five."
+        "",
+        "The share of the tokens that `auto` takes for equal accuracy:",
+        "",
+        *_gains(compared),
+        "",
+        "## Against others at the same tokens",
+        "",
+        "*Best single* is the best strategy at these tokens in hindsight. The others divide the same samples: *A14* "
+        f"by {divisions.BINS} bins of the success rate, known (*oracle*) or predicted from {divisions.PILOTS} paid "
+        "samples; the *static oracle* by true success rates. One half of a problem's samples decides, and the other "
+        "is counted.",
+        "",
+        *_comparisons(compared),
+        "",
+        "## Which resource binds",
+        "",
+        *_resources(compared),
+        "",
+        "## The policy's own word on a fresh start",
+        "",
+        f"Live, by `self_evaluation`: the share of what {restarting.MOST} samples gain on one. {NEVER}: they are no "
+        "better than one.",
+        "",
+        *_restarts(restarts),
+        "",
+        "## What deciding costs",
+        "",
+        *_timings(compared),
     )
 
 
@@ -114,34 +106,22 @@ def _requirements(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[
     alone = f"{100 * greedy.accuracy[0].value:.1f} % for {amount(float(greedy.cost('tokens')[0]))} tokens"
     yield (
         "- Fewer tokens than uniform best-of-N for equal accuracy: **seen, and not the division's**. The first "
-        f"sample is greedy, and reaches {alone} alone. The samples beyond it add at most the difference of the "
-        "rows of `auto` to this."
+        f"sample is greedy, and reaches {alone} alone."
     )
-    for base, of in compared.gains.items():
-        yield (
-            f"  - against {code(base)}: "
-            f"{'; '.join(describe_result(one, 'tokens') for one in of) or 'no accuracy that both reach'}"
-        )
     worse = [one for one in compared.single if one.p < 0.05 and one.difference.mean.value < 0]
     verdict = "**holds**" if not worse else f"**missed** at {', '.join(f'{one.share:g}' for one in worse)}"
     most = max(one.detectable for one in compared.single)
     yield (
         f"- Never significantly worse than the best single strategy: {verdict} (detectable: {100 * most:.1f} points "
-        "at most)."
+        f"at most; runs without an answer: {max(compared.unanswered):.0%} at most)."
     )
-    silent = "; ".join(f"{each:.0%} at {share:g}" for share, each in zip(SHARES, compared.unanswered, strict=True))
-    yield f"  - runs without an answer: {silent}."
     yield (
         f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: "
         f"{_restart_verdict(restarts)}."
     )
     yield (
-        f"  - the share that the allocator reaches of the gain of a vote of {SIZES[-1]} plain samples over one "
-        f"sample: {_early_shares(compared)}."
-    )
-    oracle = compared.others["static oracle"]
-    yield "- Distance to the static oracle, at the same tokens: " + "; ".join(
-        f"{points(one.difference.mean)} at {amount(one.tokens)}" for one in oracle
+        f"- Of the gain of a vote of {SIZES[-1]} plain samples over one sample, `{AUTO}` reaches "
+        f"{_early_shares(compared)} samples' worth of tokens."
     )
 
 
@@ -160,64 +140,67 @@ def _restart_verdict(rows: Sequence[Restarts]) -> str:
 def _early_shares(compared: Compared) -> str:
     votes = compared.curves[UNIFORM].accuracy
     least, most = votes[0].value, votes[-1].value
-    return "; ".join(
-        f"{(one.mine - least) / (most - least):.0%} with {one.tokens / WORTH:.1f} samples' worth of tokens"
-        for one in compared.uniform
+    return ", ".join(
+        f"{(one.mine - least) / (most - least):.0%} with {one.tokens / WORTH:.1f}" for one in compared.uniform
     )
 
 
 def _points(compared: Compared) -> Iterator[str]:
-    yield "| | tokens a problem | accuracy |"
+    yield "| run | tokens a problem | accuracy |"
     yield "| :-- | --: | :-- |"
     for name, curve in compared.curves.items():
         for cost, found in zip(curve.cost("tokens").tolist(), curve.accuracy, strict=True):
             yield f"| {code(name)} | {cost:.0f} | {share(found)} |"
 
 
-def _comparison(rows: Sequence[Against]) -> Iterator[str]:
-    yield "| total, samples' worth | tokens spent | auto | other | which | difference | p (Holm) | detectable |"
-    yield "| --: | --: | --: | --: | :-- | :-- | --: | --: |"
-    for one in rows:
-        p = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
+def _gains(compared: Compared) -> Iterator[str]:
+    yield "| total | of | times the tokens |"
+    yield "| --: | :-- | :-- |"
+    for base, of in compared.gains.items():
+        for total, one in of.items():
+            words = describe_result(one, "tokens").replace(" times", "").replace(" the tokens", "")
+            yield f"| {total:g} | {code(base)} | {words.replace('[nan, nan]', '[unknown]')} |"
+
+
+def _comparisons(compared: Compared) -> Iterator[str]:
+    yield "| against | total | spent | auto | other | difference | p | detectable |"
+    yield "| :-- | --: | --: | --: | --: | :-- | --: | --: |"
+    every = {"uniform": compared.uniform, "best single": compared.single, **compared.others}
+    for name, one in ((name, one) for name, rows in every.items() for one in rows):
         cells = (
+            f"{name}: {code(one.name)}" if one.name != name else name,
             f"{one.share:g}",
             f"{one.tokens:.0f}",
             f"{100 * one.mine:.1f}",
             f"{100 * one.theirs:.1f}",
-            code(one.name),
             points(one.difference.mean).removesuffix(" points"),
-            p,
+            "< 0.001" if one.p < 0.001 else f"{one.p:.3f}",
             f"{100 * one.detectable:.1f}",
         )
         yield f"| {' | '.join(cells)} |"
 
 
 def _resources(compared: Compared) -> Iterator[str]:
-    yield (
-        "For each resource, the table has the most accurate live run whose mean cost is at most that of the "
-        "allocator at its totals. Best-of-N has 16 samples here, as the pools have. Keys and values are counted "
-        "at their peak. Seconds were measured beside other work on the machine. Dollars are at invented prices "
-        f"({1e6 * USD_IN:g} a million tokens read, {1e6 * USD_OUT:g} a million written)."
-    )
-    yield ""
-    yield f"| resource | {' | '.join(f'as {AUTO} at {each:g}' for each in SHARES)} |"
-    yield f"| :-- | {' | '.join(':--' for _ in SHARES)} |"
     own = next(curve for curve in compared.live if curve.label.startswith(AUTO))
     best = {axis: [_best_point(compared.live, axis, float(cost)) for cost in own.cost(axis)] for axis in RESOURCES}
-    for axis, found in best.items():
-        yield f"| {AXES[axis].title} | {' | '.join(said for _, said in found)} |"
-    yield ""
-    counted = {tuple(label for label, _ in found) for axis, found in best.items() if not axis.endswith("seconds")}
+    counted = {tuple(label for label, *_ in found) for axis, found in best.items() if not axis.endswith("seconds")}
     yield (
-        f"The best method {'depends' if len(counted) > 1 else 'does not depend'} on the resource here. Time is left "
-        "out of this comparison, because it was measured beside other work."
+        f"The best method {'depends' if len(counted) > 1 else 'does not depend'} on the resource here, time left "
+        f"aside, which was measured beside other work. The table has the most accurate live run that costs at most "
+        f"what `{AUTO}` does. Dollars are at invented prices ({1e6 * USD_IN:g} a million tokens read, "
+        f"{1e6 * USD_OUT:g} written). "
+        + ", ".join(f"[{AXES[axis].unit}](allocator_{axis}.svg)" for axis in RESOURCES[1:])
+        + " have figures."
     )
-    yield ""
-    yield from (f"![Accuracy against {AXES[axis].title}](allocator_{axis}.svg)" for axis in RESOURCES[1:])
+    yield from ("", "| total | resource | most accurate | accuracy | costs |", "| --: | :-- | :-- | --: | --: |")
+    for place, each in enumerate(SHARES):
+        for axis, found in best.items():
+            label, reached, costs = found[place]
+            yield f"| {each:g} | {AXES[axis].unit} | {code(label)} | {reached} | {costs} |"
 
 
-def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:
-    """Return the label of the most accurate point that costs at most so much, and its text."""
+def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str, str]:
+    """Return the label, the accuracy and the cost of the most accurate point that costs at most so much."""
     reached = [
         (found.value, -cost, curve.label)
         for curve in curves
@@ -225,16 +208,10 @@ def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, s
         if cost <= most * (1 + 1e-9)
     ]
     value, cost, label = max(reached)
-    return label, f"{code(label)}: {100 * value:.1f} % for {amount(-cost)}"
+    return label, f"{100 * value:.1f}", amount(-cost)
 
 
 def _restarts(rows: Sequence[Restarts]) -> Iterator[str]:
-    yield (
-        "These runs are live, with the verifier `self_evaluation`. The gain over one sample is given as a share "
-        f"of the gain of {restarting.MOST} samples, with a 95 % interval over problems. The sign {NEVER} means "
-        f"that {restarting.MOST} samples are no better than one."
-    )
-    yield ""
     yield "| strategy | samples | tokens | accuracy | share of the gain |"
     yield "| :-- | --: | --: | --: | :-- |"
     for one in rows:
