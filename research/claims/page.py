@@ -29,16 +29,17 @@ def page(claims: list[Claim], measured: Measured, choices: Choices, command: str
         folder: The folder of pages.
     """
     yield from _head("Claims about search methods, tested on countdowns", measured, command)
+    exact = (
+        " What does not hold is tested with exact verdicts too, uncorrected: if it holds with these, the verifier is "
+        "the reason."
+    )
     yield from (
-        f"- Parameters, the best methods and alpha were chosen on {choices.problems} problems of the validation split,",
-        f"  {choices.seeds} seed(s), by the learnt verifier at {plans.TRIED_AT} tokens.",
-        "- Each figure has a 95 % interval over problems, and a one-sided p-value from the same resamples. The "
-        "p-values are corrected by Holm's method over all figures of all claims. The null hypothesis is no "
-        "difference, a ratio of 1, or the loss that the claim allows.",
-        "- A figure holds if it reaches what the claim asks, and p is below 0.05. Claim (a) and the claim (c) "
-        "about budgets need one figure that holds. All other claims need every figure. A claim that does not "
-        "hold is also tested with exact verdicts, without correction. If it holds with these, the verifier is "
-        "the reason.",
+        f"Parameters, the best methods and alpha are of {choices.problems} problems of the validation split, "
+        f"{choices.seeds} seed(s), by the learnt verifier at {plans.TRIED_AT} tokens. A p-value is one-sided, "
+        "corrected by Holm over all figures of all claims, and for no difference, a ratio of 1, or the loss that the "
+        "claim allows. A figure holds if it reaches what is asked, and p is below 0.05. Claim (a) and that of (c) on "
+        "budgets need one such figure, all others every "
+        f"one.{exact if len({name for name, _ in measured.curves}) > 1 else ''}",
         "",
         "## Claims",
         "",
@@ -48,19 +49,12 @@ def page(claims: list[Claim], measured: Measured, choices: Choices, command: str
     yield from ("", "## Accuracy", "", *_table(measured.curves))
     yield from ("", "## Accuracy where every method has the rules too", "")
     yield (
-        "Here each method ends at the first answer that the verifier `rules` accepts, and returns this answer. "
-        "So a vote and best-of-N are the same."
+        "Each method ends at the first answer that the verifier `rules` accepts. So a vote and best-of-N are the same."
     )
     yield from ("", *_table(measured.ruled))
-    yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
+    yield from ("", "## Plans, and what was tried on the validation split", "", "| method | plan |", "| :-- | :-- |")
     yield from (f"| {name} | {code(plan)} |" for name, plan in choices.plans.items())
-    yield from (
-        "",
-        "## What was tried on the validation split",
-        "",
-        "| plan | accuracy in percent | live tokens |",
-        "| :-- | --: | --: |",
-    )
+    yield from ("", "| plan | accuracy in percent | live tokens |", "| :-- | --: | --: |")
     for plan, (value, *kept) in choices.tried.items():
         yield f"| {code(plan)} | {value:.1f} | {f'{kept[0]:.0f}' if kept else ''} |"
 
@@ -70,10 +64,9 @@ def page_on_auto(claims: list[Claim], measured: Measured, command: str) -> Itera
     curves = ", ".join(f"`{curve}`" for curve in shipped.load("pocket-countdown").curves)
     yield from _head("The claim about `auto`, tested on countdowns", measured, command)
     yield from (
-        f"- `{plans.AUTO}` chooses among the curves of the performance model that ships: {curves}.",
-        "- Each figure has a 95 % interval over problems, and a one-sided p-value from the same resamples. The "
-        "p-values are corrected by Holm's method over the figures of this page. `claims.md` has all claims, "
-        "corrected over all figures.",
+        f"`{plans.AUTO}` chooses among the curves of the performance model that ships: {curves}. A p-value is "
+        "one-sided, and corrected by Holm over the figures of this page. [All claims](claims.md) are corrected over "
+        "all figures.",
         "",
         "## Claims",
         "",
@@ -91,10 +84,8 @@ def _head(title: str, measured: Measured, command: str) -> Iterator[str]:
         "",
         stamp_line(command),
         "",
-        f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} "
-        "seed(s).",
-        f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of "
-        "the process model.",
+        f"{measured.problems} countdowns of {plans.NUMBERS} numbers, {measured.seeds} seed(s). Hard limits on "
+        f"generated tokens: {', '.join(map(str, plans.BUDGETS))}.",
     )
 
 

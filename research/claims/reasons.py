@@ -36,12 +36,7 @@ def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]
             "flipped verdicts, in the mean over budgets. The method that gains most has most to lose."
         )
         yield from (f"  - {line}" for line in _remaining_gains(measured, errors))
-    yield (
-        "- (d): larger charges were tried on the validation split. Each line has a charge, accuracy in percent, live "
-        "tokens, and how many times fewer tokens these are than with the smallest charge. A tree of three steps "
-        "shares little except its prompt, which no charge removes."
-    )
-    yield from (f"  - {line}" for line in _charges(choices))
+    yield from _charges(choices)
     if choices.alpha <= 1 / 16:
         yield (
             f"- (e): alpha {choices.alpha:g} at N = 16 keeps every answer, because one vote of 16 is a larger "
@@ -83,11 +78,12 @@ def _remaining_gains(measured: Measured, errors: dict[str, float]) -> Iterator[s
 
 def _charges(choices: Choices) -> Iterator[str]:
     tried = {plan: figures for plan, figures in choices.tried.items() if len(figures) > 1}
-    first = next(iter(tried.values()), None)
-    for plan, (accuracy, live) in tried.items():
-        assert first is not None, "there is one"
+    if tried:
+        (accuracy, live), (plan, (last, least)) = next(iter(tried.values())), list(tried.items())[-1]
         yield (
-            f"{plan.partition('charge=')[2].partition(')')[0]}: {accuracy:.1f}, {live:.1f}, {first[1] / live:.2f} times"
+            f"- (d): a charge of {plan.partition('charge=')[2].partition(')')[0]} has {live / least:.2f} times fewer "
+            f"live tokens than the smallest, but {last:.1f} % in place of {accuracy:.1f} % (validation split, table "
+            "below). A tree of three steps shares little except its prompt, which no charge removes."
         )
 
 

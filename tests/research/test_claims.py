@@ -197,7 +197,7 @@ def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch
     assert about_auto.count("- (f) ") == 2
     assert "| learnt | auto | 60 | " in about_auto
     assert "## Why" in page
-    assert "  - 8: " in page
+    assert "(d): a charge of 8 has " in page
 
 
 def test_reasons_say_what_stands_in_the_way_of_each_claim(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_reasons_say_what_stands_in_the_way_of_each_claim(tmp_path: Path) -> Non
     text = "\n".join(reasons(dataclasses.replace(found, ruled=found.curves), chosen, tmp_path))
     assert "beam 10%" in text  # halfway between 5 and 15 % in accuracy
     assert "beam: +40.0 points, 88% of it flipped 5 %, 50% of it flipped 15 %, 25% of it flipped 30 %" in text
-    assert "  - 8: 20.0, 40.0, 1.50 times" in text
+    assert "a charge of 8 has 1.50 times fewer live tokens than the smallest, but 20.0 % in place of " in text
     assert "best-of-N that ends at the first right answer: 1 times [1, 1] the" in text
     assert "gains +20.0 [+20.0, +20.0] points on one sample." in text
     assert "stops early gains +10.0 [+10.0, +10.0] points" in text
