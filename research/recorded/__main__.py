@@ -62,31 +62,27 @@ def page_lines(names: Sequence[str], draws: int, every: int, kept: Path, folder:
         "",
     )
     yield from (
-        "- Accuracy is in percent, with 95 % intervals over problems. There are few problems, so most "
-        "differences on this page are within chance.",
-        "- If there is a closed form, a point is exact, over all subsets of a pool. Otherwise it is the mean of "
-        f"{draws} random orders.",
-        "- *Recorded order* takes the samples once, in the order in which they were drawn. Tokens are those of "
-        "the samples that a rule draws.",
-        "- `auto` sees only votes, and none of its parameters was fitted. It runs its whole search on recorded "
-        "samples, over at most 16 orders.",
-        "- `sprt` and `mixture_sprt` take the most likely answer as the truth. They then err with a chance of "
-        "at most 0.053 for each other answer. With `preset='consol'` they do as ConSol's code does: a lead of "
-        "three votes stops, and no error is bounded.",
-        "- `research/README.md` names the source of each pool. Verdicts are the source's; programs are judged by the "
-        "data set's tests.",
-        "- A sample without an extracted answer does not vote, even if its source calls it right. So a vote of "
-        "one sample may be below pass@k.",
+        "There are few problems, so most differences are within chance. Figures are means over all subsets of a "
+        f"pool, or of {draws} random orders; *recorded order* takes the samples once, as they were drawn. Verdicts "
+        "are the source's, which `research/README.md` names; a sample without an extracted answer does not vote, "
+        f"even if its source calls it right. Tokens are the source's for {' and '.join(pools.MEASURED)}, and "
+        "estimated elsewhere.",
+        "",
+        "- `auto` sees only votes, and none of its parameters was fitted. It runs over at most 16 orders.",
+        "- `sprt` and `mixture_sprt` err with a chance of at most 0.053 for each answer beside the likeliest, if "
+        "that is the truth. With `preset='consol'`, as in ConSol's code, a lead of three votes stops, and no error "
+        "is bounded.",
+        "- `reasc` and `cges` need scores. `reasc` is calibrated on first samples of the same problems, which "
+        "favours it. `cges` reads scores as probabilities, by a logistic function of the other half of the problems.",
         "",
     )
-    for name in names:
-        if name == HUMANEVAL:
-            continue
-        pool = pools.pool(name)
-        yield from page.section(page.replay_pool(pool, draws, TOTALS.get(name, ())), folder)
+    replayed = [page.replay_pool(pools.pool(name), draws, TOTALS.get(name, ())) for name in names if name != HUMANEVAL]
+    found = dict[str, dict[int, Estimate]]()
+    yield from (page.pool_line(one, folder) for one in replayed)
     if HUMANEVAL in names:
         found, of = measure_agreement(every, kept)
-        yield from page.programs_section(of, found, every, folder)
+        yield page.programs_line(of, found, every, folder)
+    yield from ("", *page.sections(replayed, found))
 
 
 def measure_agreement(every: int, kept: Path) -> tuple[dict[str, dict[int, Estimate]], list[str]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 import tts
 from research.recorded.chances import add_chances
-from research.recorded.pools import MEASURED, MODELS, NOTES
+from research.recorded.pools import MODELS, NOTES
 from research.recorded.programs import ORDERS
 from tts.experiments.analysis.curves import Curve
 from tts.experiments.analysis.pools import ProblemPool
@@ -34,14 +34,14 @@ RULES = (
 PLANS = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in SELECTIONS))
 UNSCORED = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in ("majority", "shortest", "last_finish")))
 TREE = "game24_tot"
-_STOPS = """Stop rules with a majority vote, at most {} samples:
-
-| stop rule | recorded order | samples | all orders | samples | tokens |
-| :-- | :-- | --: | :-- | --: | --: |"""
-_OF_A_TREE = (
-    "These are the five states that the search kept, scored by its last values. They are not independent "
-    "samples, so only all five together are shown."
-)
+# the columns of the first table, each with the labels that it shows
+_SUMMARY: Mapping[str, Sequence[str]] = {
+    "one sample": ("random choice", "one sample"),
+    "pass@k": ("pass@k",),
+    "majority, CodeT": ("majority", "CodeT"),
+    "weighted, most tests": ("weighted", "most tests"),
+}
+_OF_A_TREE = "These are the five states that the search kept, scored by its last values, and no independent samples."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,6 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         return Replayed(pool, pool.replay(PLANS[:7], [most], draws=draws), {}, [_OF_A_TREE])
     sizes = sorted({*(2**i for i in range(most.bit_length())), most})
     scored = all(one.has("main") for one in pool.problems)
-    notes: list[str] = []
     rules: list[str] = list(RULES)
     if scored:
         first = [one.drawn[0] for one in pool.problems]
@@ -97,13 +96,6 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         rules.append(
             f"{dataclasses.replace(rule, mean=round(rule.mean, 3), spread=round(rule.spread, 3), gate=round(rule.gate or 0, 3))}"  # noqa: E501
         )
-        notes.append("`reasc` is calibrated on the first samples of the same problems, which favours it.")
-        notes.append(
-            "`cges` reads scores as probabilities, through a logistic function that was fitted on the other "
-            "half of the problems."
-        )
-    else:
-        notes.append("`cges` and `reasc` need a score of each sample, which this pool does not have.")
     shuffled = [np.random.default_rng(draw).permutation(most).tolist() for draw in range(draws)]
     stops = {
         rule: (replay_rule(pool.problems, rule, [range(most)]), replay_rule(pool.problems, rule, shuffled))
@@ -114,7 +106,7 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         stops["cges"] = replay_rule(likely, "cges", [range(most)]), replay_rule(likely, "cges", shuffled)
     stops |= {f"auto, at most {most} each": replay_auto(pool, most, draws)}
     stops |= {f"auto, a total of {mean} a problem": replay_auto(pool, mean, draws, shared=True) for mean in totals}
-    return Replayed(pool, pool.replay(PLANS if scored else UNSCORED, sizes, draws=draws), stops, notes)
+    return Replayed(pool, pool.replay(PLANS if scored else UNSCORED, sizes, draws=draws), stops, ())
 
 
 def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
@@ -144,32 +136,59 @@ def replay_rule(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Seq
     return Stopped(accuracy, float(ends[:, 1].mean()), float(ends[:, 2].mean()))
 
 
-def section(replayed: Replayed, folder: Path) -> Iterator[str]:
-    """Yield the lines of a pool's section, and save its figure."""
-    pool, sizes = replayed.pool, replayed.curves[0].sizes
-    file = f"recorded_{pool.name}"
-    if len(sizes) > 1:
-        save([one.curve for one in replayed.curves], folder / file)
-    counted = "the source's" if pool.name in MEASURED else "estimated from the texts"
-    yield from (f"## {MODELS[pool.name]}: {pool.name}", "", f"{pool.report.lines()[0]}. Tokens are {counted}.", "")
-    yield from (f"![Accuracy of selections against samples, {pool.name}]({file}.svg)", "") if len(sizes) > 1 else ()
-    yield from (f"| selection | {' | '.join(f'{size}' for size in sizes)} |", f"| :-- |{' :-- |' * len(sizes)}")
-    for one in replayed.curves:
-        yield f"| `{one.curve.label.removeprefix('best_of_n | ')}` | {' | '.join(map(percent, one.curve.accuracy))} |"
-    yield from ("", *_STOPS.format(sizes[-1]).split("\n")) if replayed.stops else ()
-    for rule, (first, mean) in replayed.stops.items():
-        ends = f"{percent(first.accuracy)} | {first.samples:.2f} | {percent(mean.accuracy)} | {mean.samples:.2f}"
-        yield f"| `{rule}` | {ends} | {mean.tokens:,.0f} |"
-    yield ""
+def sections(replayed: Sequence[Replayed], programs: Mapping[str, Mapping[int, Estimate]]) -> Iterator[str]:
+    """Yield the lines of the tables.
+
+    Args:
+        replayed: The replays of each pool.
+        programs: The estimates of each way to choose a program, by size; empty: programs were not run.
+    """
+    rows = {one.pool.name: {_label(of.curve): of.curve.accuracy for of in one.curves} for one in replayed}
+    sizes = {one.pool.name: one.curves[0].sizes for one in replayed}
+    if programs:
+        rows["humaneval"] = {way: list(of.values()) for way, of in programs.items()}
+        sizes["humaneval"] = list(next(iter(programs.values())))
+    yield from ("## All samples of a problem", "", f"| pool | samples | {' | '.join(_SUMMARY)} |")
+    yield f"| :-- | --: |{' :-- |' * len(_SUMMARY)}"
+    for name, of in rows.items():
+        last = (next((of[label][-1] for label in labels if label in of), None) for labels in _SUMMARY.values())
+        yield f"| {name} | {sizes[name][-1]} | {' | '.join('–' if one is None else percent(one) for one in last)} |"
+    yield from ("", "| pool | samples a problem | selection | accuracy |", "| :-- | --: | :-- | :-- |")
+    for name, of in rows.items():
+        for label, points in of.items():
+            yield from (
+                f"| {name} | {n} | `{label}` | {percent(p)} |" for n, p in zip(sizes[name], points, strict=True)
+            )
+    yield from (
+        "",
+        "Figures: " + ", ".join(f"[{name}](recorded_{name}.svg)" for name in rows if len(sizes[name]) > 1) + ".",
+    )
+    yield from ("", "## Stop rules with a majority vote", "")
+    yield "| pool | stop rule | accuracy | samples | tokens | in recorded order | samples in it |"
+    yield "| :-- | :-- | :-- | --: | --: | :-- | --: |"
+    for one in replayed:
+        for rule, (first, mean) in one.stops.items():
+            ends = f"{percent(mean.accuracy)} | {mean.samples:.2f} | {mean.tokens:,.0f} | {percent(first.accuracy)}"
+            yield f"| {one.pool.name} | `{rule}` | {ends} | {first.samples:.2f} |"
+
+
+def pool_line(replayed: Replayed, folder: Path) -> str:
+    """Save a pool's figure, and return the line on its source, its size and its notes."""
+    pool = replayed.pool
+    if len(replayed.curves[0].sizes) > 1:
+        save([one.curve for one in replayed.curves], folder / f"recorded_{pool.name}")
     notes = [*NOTES.get(pool.name, ()), *replayed.notes]
-    yield from (f"- {note}" for note in notes)
-    yield from ("",) if notes else ()
+    return " ".join([f"- `{pool.name}`: {MODELS[pool.name]}. {pool.report.lines()[0]}.", *notes])
 
 
-def programs_section(
+def _label(curve: Curve) -> str:
+    return curve.label.removeprefix("best_of_n | ")
+
+
+def programs_line(
     names: Sequence[str], estimates: Mapping[str, Mapping[int, Estimate]], every: int, folder: Path
-) -> Iterator[str]:
-    """Yield the lines of the section of programs, and save its figure."""
+) -> str:
+    """Save the figure of programs, and return the line on them."""
     sizes = list(next(iter(estimates.values())))
     curves = [
         Curve(
@@ -186,22 +205,11 @@ def programs_section(
         for way, of in estimates.items()
     ]
     save(curves, folder / "recorded_humaneval")
-    yield from ("## CodeGen-16B on HumanEval, with tests that it wrote", "")
-    yield f"{len(names)} problems, every {every}th of 164, 100 programs each; at most 5 tests of each of 100 texts."
-    yield f"All tests of a program run in one contained process, for at most {SECONDS:g} seconds."
-    yield (
-        f"A point is the mean over {ORDERS} random subsets of the programs, with all tests. `pass@k` and one sample "
-        "are exact."
+    return (
+        f"- `humaneval`: CodeGen-16B with tests that it wrote. {len(names)} problems, every {every}th of 164, 100 "
+        f"programs each; at most 5 tests of each of 100 texts; {SECONDS:g} seconds for all tests of a program. A "
+        f"point is the mean over {ORDERS} random subsets of the programs; `pass@k` and one sample are exact."
     )
-    yield from (
-        "",
-        "![Programs that pass against samples, by selection](recorded_humaneval.svg)",
-        "",
-        f"| choice | {' | '.join(map(str, sizes))} |",
-        f"| :-- |{' :-- |' * len(sizes)}",
-    )
-    yield from (f"| {way} | {' | '.join(percent(one) for one in of.values())} |" for way, of in estimates.items())
-    yield ""
 
 
 def save(curves: Sequence[Curve], path: Path) -> None:

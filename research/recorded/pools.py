@@ -39,14 +39,12 @@ MODELS = {
 MEASURED = ("crucible", "bestofn")  # pools whose files have the tokens of each sample
 NOTES: Mapping[str, tuple[str, ...]] = {
     "crucible": (
-        "The pool has eight samples of each of 40 problems in each of three seeds. They are counted as 120 "
-        "problems, so intervals are too narrow for 40.",
-        "The first samples have an accuracy of 38.3 %, all samples one of 38.2 %.",
-        "The vote of eight has 53.3 % here, by the exact texts of the last box. The source prints 52.5 %, "
-        "because texts without a box vote there.",
-        "`best` has 55.8 % here, where texts without a box cannot be chosen. If they can be chosen, it has 55.0 %.",
+        "Eight samples of each of 40 problems in three seeds count as 120 problems, so intervals are too narrow for "
+        "40. The first samples have an accuracy of 38.3 %, all samples one of 38.2 %. The vote has 53.3 % in "
+        "recorded order; the source prints 52.5 %, where texts without a box vote. `best` has 55.0 % if these can be "
+        "chosen.",
     ),
-    "bestofn": ("Texts end at 400 tokens, so a quarter of them is cut. 29 % of the texts state no answer.",),
+    "bestofn": ("A quarter of the texts is cut at 400 tokens, and 29 % state no answer.",),
 }
 _SEEDS = range(3)  # of the pool "crucible"
 

@@ -60,32 +60,23 @@ def page_lines(names: Sequence[str], times: int, problems: int) -> Iterator[str]
         "",
         stamp_line(f"python -m research.recorded.risk --times {times} --problems {problems}"),
         "",
-        f"- Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from "
-        "those of a pool. The pool is the whole population here. So the true share of wrong answers above each "
-        "threshold is known.",
-        "- *Level* is the largest allowed share of wrong answers. *Exceeded* is the share of calibrations whose "
-        "answers are wrong more often than the level, with its 95 % interval.",
-        f"  `tts calibrate` allows {DELTA:g}.",
-        "- *Answered* is the share of problems that get an answer. A calibration without a threshold answers none.",
-        "- `selective` takes the lowest threshold at which the share of wrong answers on the calibration "
-        "problems is within the level. It has no statistical bound. *Random* gives as many answers as `tts "
-        "calibrate`, chosen without looking at the confidence.",
+        f"Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from a pool, "
+        "which is the whole population here. *Level* is the largest allowed share of wrong answers. *Exceeded* is "
+        f"the share of calibrations that are wrong more often; `tts calibrate` allows {DELTA:g}. *Answered* is the "
+        "share of problems with an answer. `selective` takes the lowest threshold whose errors on the calibration "
+        "problems are within the level, without a statistical bound. *Random* gives as many answers as `tts "
+        "calibrate`, blindly.",
         "",
     )
+    told, table = list[str](), list[str]()
     for name in names:
         selection, n = PLANS[name]
         confidence, right = population(name, selection, n)
-        yield from (
-            f"## {pools.MODELS[name]}: {name}",
-            "",
-            f"`best_of_n(n={n}) | {selection}`; {right.mean():.1%} of all answers are right.",
-            "",
-            "| level | answers by | answered | wrong | exceeded |",
-            "| --: | :-- | --: | --: | :-- |",
-        )
-        for level in LEVELS:
-            yield from rows(confidence, right, level, times, problems)
-        yield ""
+        plan = f"`best_of_n(n={n}) | {selection}`"
+        told.append(f"`{name}` is of {pools.MODELS[name]}: {plan}, {right.mean():.1%} of all answers are right")
+        table += [f"| {name} {row}" for level in LEVELS for row in rows(confidence, right, level, times, problems)]
+    yield from (f"{'; '.join(told)}.", "", "| pool | level | answers by | answered | wrong | exceeded |")
+    yield from ("| :-- | --: | :-- | --: | --: | :-- |", *table)
 
 
 def population(name: str, selection: str, n: int) -> tuple[Floats, Bools]:

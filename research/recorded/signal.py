@@ -196,31 +196,17 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
     flags = f"--times {times} --prompts {prompts} --samples {samples}"
     yield from ("# Rollouts where rewards differ", "", stamp_line(f"python -m research.recorded.signal {flags}"), "")
     yield (
-        f"This page compares equal groups of {GROUP} samples with groups that `tts.rollouts` sizes by expected "
-        "variance, on recorded pools."
+        f"Equal groups of {GROUP} samples beside groups that `tts.rollouts` sizes by expected variance; *pair* is "
+        f"`pocket` on countdowns of 2 to 4 numbers. {times} runs resample the prompts and the orders of samples. "
+        "Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how many "
+        "reached the goal. *Never*: no further sample was drawn before it. *Signal* is the sum over groups of size "
+        "times variance, *variances* that of variances. *Silent* groups have equal rewards. *First* samples are "
+        "drawn before prompts are compared. The last three columns are for an equal signal."
     )
-    yield "*Pair* is `pocket` on countdowns of 2 to 4 numbers; its rewards are verdicts, or scores of its own verifier."
-    yield ""
-    yield f"- {times} runs. Each resamples the prompts and orders their samples at random."
-    yield (
-        "- Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how "
-        "many runs reached the goal."
-    )
-    yield "- *Signal*: the sum over rollouts of squared advantages before scaling, which is size times variance."
-    yield (
-        "- *Variances*: the sum of the groups' variances, whatever their sizes. *Never*: no further sample was "
-        "drawn before the goal was reached."
-    )
-    yield (
-        "- *Silent groups*: groups whose rewards are all equal. *First*: the number of samples of each prompt "
-        "before prompts are compared."
-    )
-    yield "- The last three columns compare groups with an equal signal."
     yield ""
     yield (
         "| pool | prompts | samples | first | tokens for equal signal | tokens for equal variances | silent, equal | "
-        "by variance "
-        "| sum of variances |"
+        "by variance | sum of variances |"
     )
     yield "| :-- | --: | --: | --: | :-- | :-- | --: | --: | --: |"
     for name in (*POOLS, *(f"pair, {reward}" for reward in REWARDS)):
@@ -233,27 +219,12 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
             yield row(name, of, first, times)
     yield ""
     yield (
-        "Half the tokens were the goal, which is met where an interval lies below 0.5. The variance of a reward "
-        "with chance p is p (1 - p), at most 0.25. So the number of samples cannot fall below the mean of 3.5 p "
-        "(1 - p) times that of equal groups. The first samples of silent groups are added to this."
+        "Half the tokens were the goal: an interval below 0.5 meets it. Where an interval for equal variances is "
+        "above 1, groups by expected variance take more tokens, since larger groups hardly make up for those that "
+        "stay silent: a group of four has 6/7 of the variance of one of eight. Fewer first samples save more tokens, "
+        "and leave more groups silent. The default of four keeps about 0.8 of the sum of variances on simulated "
+        "prompts."
     )
-    yield ""
-    yield (
-        "The expected variance of n rewards is p (1 - p) (n - 1) / n. A group of four has 6/7 of the variance "
-        "of a group of eight, and larger groups add little. So larger groups hardly make up for groups that "
-        "stay silent. Where an interval lies above 1, groups by expected variance take more tokens than equal "
-        "groups for an equal sum of variances."
-    )
-    yield ""
-    yield (
-        "A group whose first rewards are equal mostly gets no further samples. It stays silent at a lower cost "
-        "than an equal group."
-    )
-    yield (
-        "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated "
-        "prompts:"
-    )
-    yield "four keep about 0.8 of the sum of variances."
 
 
 def mean(of: Sequence[Groups], name: str) -> float:

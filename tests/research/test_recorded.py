@@ -143,8 +143,8 @@ def test_the_command_writes_its_page_at_the_smallest_size(
     command.main()
     assert capsys.readouterr().out.strip() == str(tmp_path / "recorded.md")
     text = (tmp_path / "recorded.md").read_text()
-    assert text.count("\n## ") == 3
-    for row in ("`pass@k`", "`posterior`", "`sprt`", "`reasc(", "`auto, at most 8 each`", "CodeT"):
+    assert text.count("\n- `") == 3 + 3
+    for row in ("`pass@k`", "`posterior`", "`sprt`", "`reasc(", "`auto, at most 8 each`", "`CodeT`"):
         assert f"| {row}" in text
     assert all((tmp_path / f"recorded_{name}.svg").stat().st_size > 5_000 for name in ("qwen25math", "humaneval"))
 
