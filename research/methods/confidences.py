@@ -150,15 +150,12 @@ def page(
         stamp_line(f"python -m research.methods.confidences {flags}"),
         "",
     )
-    yield f"- {len(pools)} problems of the test split, {len(pools[0].drawn)} samples each, one seed."
-    yield "- A point is the mean over random subsets of a pool."
     yield (
-        "- Accuracy is in percent, with 95 % intervals over problems. Differences are in points, paired by "
-        "problem, and not corrected for their number."
+        f"{len(pools)} problems, {len(pools[0].drawn)} samples each, one seed; replayed. Differences are not "
+        f"corrected for their number. Tails, groups and the answer's part of the joint score have {WINDOW} tokens. "
+        "The solutions of `pocket` are short and end with the answer, so this page does not show what the tail of a "
+        "long thought is worth."
     )
-    yield f"- Tails, groups and the answer's part of the joint score have {WINDOW} tokens."
-    yield "- The solutions of `pocket` are short, and end with the answer."
-    yield "- The model writes no long thoughts, so this page does not show what the tail of a thought is worth."
     yield from (
         "",
         "## AUC among the samples of one problem",
@@ -179,8 +176,8 @@ def page(
     yield from ("", "## Traces that are stopped while they are written", "")
     count = len(live["majority"].problems)
     yield (
-        f"This table is of {count} of the problems, with at most {LIVE} samples each, by `{ROLES['lowest']}`. "
-        "`deepconf_online` writes 8 of the samples to their end."
+        f"{count} of the problems, at most {LIVE} samples each, by `{ROLES['lowest']}`. `deepconf_online` writes 8 of "
+        "them to their end."
     )
     yield from ("", "| plan | accuracy | to majority | generated tokens |", "| :-- | :-- | :-- | --: |")
     for name, curve in live.items():

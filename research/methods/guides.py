@@ -183,19 +183,15 @@ def price_of(guide: str, rows: Sequence[Row]) -> float:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the findings: the price of the probe, and where a guide differs from the process model."""
-    probe, process = price_of("probe", rows), price_of(BASE, rows)
-    yield f"- The probe costs {probe:.3f} verifier tokens a generated token, the process model {process:.3f}."
+    """Yield where a guide differs from the process model."""
     for strategy in dict.fromkeys(row.strategy for row in rows):
         texts: dict[tuple[str, str], list[str]] = {}
         for row in rows:
             if row.strategy == strategy and row.difference is not None and row.p is not None and row.p < 0.05:
-                gain = row.difference.mean
-                texts.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(
-                    f"{points(gain)} at {row.limit} tokens"
-                )
-        words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in texts.items())
-        yield f"- {name_of(strategy)}, against the process model: {words or 'no guide differs significantly'}."
+                way = "better" if row.difference.mean.value > 0 else "worse"
+                texts.setdefault((row.guide, way), []).append(f"{row.limit}")
+        words = "; ".join(f"{guide} is {word} at {', '.join(at)} tokens" for (guide, word), at in texts.items())
+        yield f"- {name_of(strategy)}: {words or 'no guide differs significantly'}."
 
 
 def page_of(rows: Sequence[Row], wanted: StudyConfig, choices: Choices, limit: int, seeds: int) -> Iterator[str]:
@@ -205,38 +201,22 @@ def page_of(rows: Sequence[Row], wanted: StudyConfig, choices: Choices, limit: i
         "",
         stamp_line(f"python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}"),
         "",
-        f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} "
-        f"operations; {seeds} seeds. "
-        "The parameters of the searches were chosen on the validation split, with the process model as their guide.",
-        "- Budget: the same hard limit on all tokens, those of the verifier included. The limits are "
-        f"{', '.join(map(str, SIZES))} plain samples' worth, at {choices.sample} tokens each. The largest "
-        "possible cost of a verifier is reserved until it has scored. So an expensive verifier leaves less to "
-        "write.",
-        "- Accuracy has 95 % intervals, resampled by problem. The difference is to the process model in the "
-        "same search at the same limit, paired by problem, in points. p is from a sign-flip test, corrected by "
-        "Holm over the limits.",
-        "- The price is the number of verifier tokens for each generated token. FLOPs are those of a problem, "
-        "prompts included.",
-        "- Other scores and selections among plain samples are compared in [selections](selections.md).",
+        f"{limit} problems, plain expressions of {', '.join(map(str, choices.operations))} operations; {seeds} seeds. "
+        f"The limit is on all tokens: {', '.join(map(str, SIZES))} plain samples' worth, at {choices.sample} each. A "
+        "verifier's largest cost is reserved until it has scored, so an expensive one leaves less to write. Parameters "
+        "were chosen with the process model as the guide. Differences are to it, in the same search at the same limit, "
+        "and p is corrected over the limits. [Selections](selections.md) has other scores.",
         "",
-    )
-    yield from ("## What it says", "", *findings(rows), "")
-    yield from ("## Price of each", "", "| guide | verifier tokens per generated token |", "| :-- | --: |")
-    for guide in GUIDES:
-        yield f"| {guide} | {price_of(guide, rows):.3f} |"
-    yield from (
+        "Against the process model:",
         "",
-        "## Accuracy against all tokens",
+        *findings(rows),
+        "",
+        "Verifier tokens for each generated token: "
+        + ", ".join(f"{guide} {price_of(guide, rows):.3f}" for guide in GUIDES)
+        + ".",
         "",
         "![Accuracy against all tokens, by verifier](verifiers_tokens.svg)",
-        "",
-    )
-    yield from (
-        "## Accuracy against FLOPs",
-        "",
         "![Accuracy against FLOPs, by verifier](verifiers_flops.svg)",
-        "",
-        "## All points",
         "",
     )
     yield "| search | guide | limit | accuracy | generated | verifier | price | FLOPs | difference | p (Holm) |"
@@ -257,4 +237,4 @@ def page_of(rows: Sequence[Row], wanted: StudyConfig, choices: Choices, limit: i
             p,
         )
         yield f"| {' | '.join(cells)} |"
-    yield from ("", "## Plans", "", *(f"- `{strategy}`" for strategy in wanted.strategies))
+    yield from ("", f"Plans: {', '.join(f'`{strategy}`' for strategy in wanted.strategies)}.")

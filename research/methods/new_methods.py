@@ -128,43 +128,50 @@ def page(problems: int, draws: int) -> Iterator[str]:
     yield from ("# Later selections and strategies beside their baselines", "")
     yield from (stamp_line(f"python -m research.methods.new_methods --problems {problems} --draws {draws}"), "")
     yield (
-        "- Accuracy is in percent, and differences are in points, with 95 % intervals over problems. A "
-        "difference whose interval contains 0 shows no gain."
+        "p is from McNemar's exact test, not corrected for the number of tests. The defaults of `pessimistic`, and the "
+        "temperature 0.1 of `weighted`, were tried on these pools, which favours them."
     )
-    yield (
-        "- p is from McNemar's exact test on the problems where the two differ, not corrected for the number of tests."
-    )
-    yield (
-        "- The defaults of `pessimistic`, and the temperature 0.1 of `weighted`, were tried on these pools, "
-        "which favours them."
-    )
-    for name, words in POOLS.items():
-        yield from recorded_tables(name, words, draws)
-    yield from judge_tables(problems)
+    yield from recorded_tables(draws)
+    yield from judge_table(problems)
     yield from toy_table(problems)
 
 
-def recorded_tables(name: str, words: str, draws: int) -> Iterator[str]:
-    """Yield the tables of a recorded pool."""
-    recorded = pool(name)
-    size = min(SIZE, max(len(one.drawn) for one in recorded.problems))
-    curves = recorded.replay(["random choice", *(f"best_of_n | {one}" for one in SELECTIONS)], [size], draws=draws)
-    yield from ("", f"## {words}", "", f"Selections of {size} samples; differences to `majority`.", "")
-    yield from ("| selection | accuracy | difference | p |", "| :-- | :-- | :-- | --: |")
-    cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in curves}, "best_of_n | majority")
-    yield from (f"| `{label.removeprefix('best_of_n | ')}` | {cell} |" for label, cell in cells.items())
-    stops = recorded.replay([f"best_of_n | {one} | best" for one in STOPS], [size], draws=draws)
+def recorded_tables(draws: int) -> Iterator[str]:
+    """Yield the tables of the recorded pools."""
+    selections, rules = list[str](), list[str]()
+    sizes: list[str] = []
+    for name, words in POOLS.items():
+        recorded = pool(name)
+        size = min(SIZE, max(len(one.drawn) for one in recorded.problems))
+        sizes.append(f"{words}: {len(recorded.problems)} problems, {size} samples")
+        short = words.partition(",")[0]
+        curves = recorded.replay(["random choice", *(f"best_of_n | {one}" for one in SELECTIONS)], [size], draws=draws)
+        cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in curves}, "best_of_n | majority")
+        selections += [
+            f"| {short} | `{label.removeprefix('best_of_n | ')}` | {cell} |" for label, cell in cells.items()
+        ]
+        stops = recorded.replay([f"best_of_n | {one} | best" for one in STOPS], [size], draws=draws)
+        cells = compare(
+            {one.curve.label: one.curve.shares[0].tolist() for one in stops}, f"best_of_n | {STOPS[0]} | best"
+        )
+        for rule, one, cell in zip(STOPS, stops, cells.values(), strict=True):
+            samples, tokens = (mean_cost(one, axis) for axis in ("samples", "generated_tokens"))
+            rules.append(f"| {short} | `{rule}` | {cell} | {samples} | {tokens} |")
+    yield from (
+        "",
+        "## Recorded samples",
+        "",
+        f"{'; '.join(sizes)}. Differences are to `majority`, then to `never`.",
+        "",
+    )
+    yield from ("| pool | selection | accuracy | difference | p |", "| :-- | :-- | :-- | :-- | --: |", *selections)
     yield from (
         "",
         "Stop rules before `best`:",
         "",
-        "| stop rule | accuracy | difference to `never` | p | samples | tokens |",
+        "| pool | stop rule | accuracy | difference | p | samples | tokens |",
     )
-    yield "| :-- | :-- | :-- | --: | --: | --: |"
-    cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in stops}, f"best_of_n | {STOPS[0]} | best")
-    for one, cell in zip(stops, cells.values(), strict=True):
-        samples, tokens = (mean_cost(one, axis) for axis in ("samples", "generated_tokens"))
-        yield f"| `{STOPS[stops.index(one)]}` | {cell} | {samples} | {tokens} |"
+    yield from ("| :-- | :-- | :-- | :-- | --: | --: | --: |", *rules)
 
 
 def mean_cost(one: ReplayedCurve, axis: str) -> str:
@@ -172,28 +179,20 @@ def mean_cost(one: ReplayedCurve, axis: str) -> str:
     return f"{float(one.curve.costs[axis][0]):,.1f}"
 
 
-def judge_tables(problems: int) -> Iterator[str]:
-    """Yield the tables of judges of a known law."""
+def judge_table(problems: int) -> Iterator[str]:
+    """Yield the table of judges of a known law."""
     yield from ("", "## Judges of a known law", "")
     yield (
-        f"{problems} problems, {N} samples each. The judge prefers a right solution to a wrong one with the chance "
-        "that a table names."
+        f"{problems} problems, {N} samples each. The judge prefers a right solution to a wrong one with a known "
+        "chance. A comparison is two replies, one in each order; so is the question of `genselect`. Differences are "
+        "to `majority`."
     )
-    yield (
-        "A comparison is two replies, one in each order. So is the question of `genselect`, where the right "
-        "solutions among the eight have these odds."
-    )
+    yield from ("", "| judge right | tournament | accuracy | difference | p | comparisons |")
+    yield "| --: | :-- | :-- | :-- | --: | --: |"
     for chance in CHANCES:
         outcomes = {name: judged_accuracy(name, chance, problems) for name in JUDGED}
-        yield from (
-            "",
-            f"### Right with a chance of {chance}",
-            "",
-            "| selection | accuracy | difference to `majority` | p | comparisons |",
-        )
-        yield "| :-- | :-- | :-- | --: | --: |"
         cells = compare({name: solved for name, (solved, _) in outcomes.items()}, "majority")
-        yield from (f"| `{name}` | {cell} | {outcomes[name][1]:.1f} |" for name, cell in cells.items())
+        yield from (f"| {chance} | `{name}` | {cell} | {outcomes[name][1]:.1f} |" for name, cell in cells.items())
 
 
 def toy_table(problems: int) -> Iterator[str]:
@@ -202,18 +201,13 @@ def toy_table(problems: int) -> Iterator[str]:
         "",
         "## Strategies on the toy, without a verifier",
         "",
-        f"{problems} sums of ten numbers, the same tokens for all.",
+        f"{problems} sums of ten numbers. The budget is in tokens.",
+        "",
     )
+    yield from ("| budget | plan | accuracy | difference | p |", "| --: | :-- | :-- | :-- | --: |")
     for tokens, plans in TOY.items():
-        yield from (
-            "",
-            f"### {tokens:,} tokens",
-            "",
-            "| plan | accuracy | difference | p |",
-            "| :-- | :-- | :-- | --: |",
-        )
         cells = compare({plan: toy_accuracy(plan, tokens, problems) for plan in plans}, plans[0])
-        yield from (f"| `{plan.replace('|', chr(92) + '|')}` | {cell} |" for plan, cell in cells.items())
+        yield from (f"| {tokens} | `{plan.replace('|', chr(92) + '|')}` | {cell} |" for plan, cell in cells.items())
 
 
 def main() -> None:

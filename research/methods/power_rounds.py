@@ -62,12 +62,10 @@ def page(options: argparse.Namespace, problems: Sequence[tts.Problem]) -> Iterat
     yield stamp_line(f"python -m research.methods.power_rounds --limit {options.limit} --n {options.n}")
     yield ""
     yield (
-        f"- {len(problems)} problems of the test split, expressions of {min(OPERATIONS)} to {max(OPERATIONS)} "
-        f"operations, with the embedded policy; {options.n} candidates each, and one seed."
+        f"{len(problems)} expressions of {min(OPERATIONS)} to {max(OPERATIONS)} operations, {options.n} candidates "
+        "each, one seed. *Rounds* are calls that write for all candidates, one after another. *Tokens read* may be "
+        "in the model's cache. The first plan sharpens tokens alone, not texts."
     )
-    yield "- *Rounds* are calls in which the model writes, one after another, each for all candidates."
-    yield "- *Tokens read* are those of prompts and prefixes, which a cache of the model may have."
-    yield "- Figures are means over problems, with 95 % intervals. The first plan sharpens tokens alone, not texts."
     yield from ("", f"| plan | {' | '.join(COLUMNS)} |", f"| :-- |{' :-- |' * len(COLUMNS)}")
     for template in PLANS:
         plan = template.format(n=options.n)

@@ -6,8 +6,9 @@ The searches run on the toy language, where the errors of the verifier are set.
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from research.methods import measuring, plans, running
 from research.methods.choosing import Choices
-from research.methods.writing import code, share
+from research.methods.writing import NEVER, code, share
 from research.stamps import stamp_line
 from tts.experiments.analysis.comparing import describe_result, gain
 from tts.experiments.analysis.curves import Curve, curves_of
@@ -64,28 +65,24 @@ def _error_section(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[st
         "",
         stamp_line("python -m research.methods --reasons"),
         "",
-        "## A verifier whose errors are set",
+        f"`toy` on {limit} sums of {OPERATIONS} operations of the validation split, a step for each, {seeds} seeds. "
+        "Its verifier knows the truth, and a share of its verdicts is flipped (*errors*). The limit is on generated "
+        f"tokens alone: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} each. Parameters are not tuned.",
         "",
-        f"- Model: `toy`, on sums of {OPERATIONS} operations, with one step for each operation; {limit} problems "
-        f"of the validation split, {seeds} seeds.",
-        "- Verifier: `toy(error=E)` knows the truth of every step, and each verdict is flipped with probability E.",
-        f"- Budget: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} generated tokens each. "
-        "Verifier tokens are not limited.",
-        "- Accuracy is in percent, with 95 % intervals, resampled by problem. Parameters are as shown, not tuned.",
+        f"| errors | search | {' | '.join(map(str, SIZES))} |",
+        f"| --: | :-- {'| :-- ' * len(SIZES)}|",
     )
-    for error in ERRORS:
-        curves = {curve.label: curve for curve in _curves(_toy_study(error, limit, seeds), path, jobs)}
-        yield from (
-            "",
-            f"### Errors: {error:.0%} of steps",
-            "",
-            f"| search | {' | '.join(map(str, SIZES))} |",
-            f"| :-- {'| :-- ' * len(SIZES)}|",
-        )
+    curves_of_errors = {error: _curves(_toy_study(error, limit, seeds), path, jobs) for error in ERRORS}
+    for error, curves in curves_of_errors.items():
         for label, curve in curves.items():
-            yield f"| {code(label)} | {' | '.join(share(one) for one in curve.accuracy)} |"
-        yield ""
-        yield from (f"- {_describe_gain(curves, *asked)}" for asked in GAINS)
+            yield f"| {error:.0%} | {code(label)} | {' | '.join(share(one) for one in curve.accuracy)} |"
+    yield from ("", "At equal accuracy, the share of the other's tokens, or of its generated ones for particles:", "")
+    yield from ("| errors | method | against | times the tokens |", "| --: | :-- | :-- | :-- |")
+    for error, curves in curves_of_errors.items():
+        for name, base, axis in GAINS:
+            found = gain(curves[name], curves[base], axis, rng=np.random.default_rng(0))
+            words = NEVER if found is None else re.sub(r" times| the [a-z ]*tokens", "", describe_result(found, axis))
+            yield f"| {error:.0%} | {code(name)} | {code(base)} | {words} |"
 
 
 def _toy_study(error: float, limit: int, seeds: int) -> StudyConfig:
@@ -104,18 +101,11 @@ def _toy_study(error: float, limit: int, seeds: int) -> StudyConfig:
     )
 
 
-def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
+def _curves(study: StudyConfig, path: Path, jobs: int) -> dict[str, Curve]:
     number = running.run(study, path, jobs)
     with Store(path) as store:
         found = running.curves_by_budget(store.results(number, drawn=False))
-    return [dataclasses.replace(curve, label=strategy) for (strategy, _), curve in found.items()]
-
-
-def _describe_gain(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:
-    found = gain(curves[name], curves[base], axis, rng=np.random.default_rng(0))
-    return f"`{name}` against `{base}`: " + (
-        "one never reaches what the other does" if found is None else describe_result(found, axis)
-    )
+    return {strategy: dataclasses.replace(curve, label=strategy) for (strategy, _), curve in found.items()}
 
 
 def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[str]:
@@ -137,11 +127,10 @@ def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iter
     yield from (
         "## What the charge of ETS buys on the embedded pair",
         "",
-        f"These are {limit} problems of the validation split, one seed, guided by the process model. *Live* is "
-        "the number of distinct tokens that are kept, as the mean over the levels of a search. Accuracy is in "
-        "percent, with its 95 % interval.",
+        f"{limit} problems of the validation split, one seed, guided by the process model. *Live*: distinct tokens "
+        "that are kept, in the mean over levels.",
         "",
-        f"| search | {' | '.join(f'accuracy at {size} | live' for size in CHARGED_AT)} |",
+        f"| charge | {' | '.join(f'accuracy at {size} | live' for size in CHARGED_AT)} |",
         f"| :-- {'| :-- | --: ' * len(CHARGED_AT)}|",
     )
     figures: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in plans_of.values()}

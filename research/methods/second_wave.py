@@ -110,37 +110,25 @@ def page(
         "",
     )
     yield (
-        f"- {limit} problems of the test split, expressions of {min(operations)} to {max(operations)} operations; "
-        f"seeds: {seeds}."
+        f"{limit} problems, expressions of {min(operations)} to {max(operations)} operations; seeds: {seeds}. The "
+        "budget limits all tokens. A difference is to the first plan with the same scores, and p is corrected over "
+        "these plans. Parameters were not tuned. A row whose interval contains 0 says nothing about gains below "
+        "*detectable*. The *control* is a vote and a weighted one, which are known to differ."
     )
-    yield (
-        "- The budget limits all tokens: those that are written, and those that verifiers read. *Spent* is the mean."
-    )
-    yield (
-        "- Accuracy is in percent, with 95 % intervals over problems. The difference is to the first plan of "
-        "the table, paired by problem, in points."
-    )
-    yield "- p is from a sign-flip test, corrected by Holm over the rows of a table. Parameters were not tuned."
-    yield (
-        "- *Detectable*: a difference of this size would be seen four times in five, at the level of 5 % of one "
-        "test. If the interval of a row contains 0, the row shows no gain of this size, and says nothing about "
-        "smaller gains. The control is a pair of plans that are known to differ."
-    )
+    yield from ("", "| scores | plan | budget | spent | accuracy | difference | detectable | p |")
+    yield "| :-- | :-- | --: | --: | :-- | :-- | --: | --: |"
     for verifier, rows in groups.items():
-        titles = {NOTHING: "Without scores", CONTROL: f"The control: a vote, and one weighted by `{GUIDE}`"}
-        yield from ("", f"## {titles.get(verifier, f'Scored by `{verifier}`')}", "")
-        yield from (
-            "| plan | budget | spent | accuracy | difference | detectable | p |",
-            "| :-- | --: | --: | :-- | :-- | --: | --: |",
-        )
         for row in rows:
             gap, detectable, p = "–", "–", "–"
             if row.difference is not None:
                 mean = row.difference.mean
                 gap, p = f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]", f"{row.p:.3f}"
                 detectable = f"{100 * _POWER * (mean.high - mean.low):.1f}"
+            scores = verifier if verifier in (NOTHING, CONTROL) else verifier.partition("(")[0]
             plan = row.plan.replace("|", "\\|")
-            yield f"| `{plan}` | {row.budget} | {row.tokens:.0f} | {row.accuracy} | {gap} | {detectable} | {p} |"
+            cells = f"{row.budget} | {row.tokens:.0f} | {row.accuracy} | {gap} | {detectable} | {p}"
+            yield f"| {scores} | `{plan}` | {cells} |"
+    yield from ("", f"*Confidence* is `{PATH}`; *process*, and the control's scores, `{GUIDE}`.")
 
 
 def measure_group(verifier: str, options: argparse.Namespace, operations: Sequence[int]) -> list[Row]:

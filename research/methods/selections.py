@@ -167,20 +167,10 @@ def page(
         "",
     )
     yield (
-        f"- {len(pools)} problems of the test split, {num} samples each. A point is the mean over random subsets of "
-        "a pool."
-    )
-    yield (
-        "- Accuracy is in percent, with 95 % intervals over problems. The difference is to the majority vote at "
-        "the same N, paired by problem, in points."
-    )
-    yield (
-        f"- *Log-probability of the path* is `{PATH}`. *Plus log-odds* adds those of the process model: "
-        f"`{ROLES['both']}`."
-    )
-    yield (
-        "- `deepconf` keeps a tenth of the samples, as in its paper. Neither `deepconf` nor `borda` has the "
-        "scores of its paper, which need distributions of tokens."
+        f"{len(pools)} problems, {num} samples each, replayed. Differences are to the majority vote at the same N. "
+        f"*Log-probability of the path* is `{PATH}`; *plus log-odds* adds those of the process model. `deepconf` "
+        "keeps a tenth of the samples, as in its paper, but neither it nor `borda` has its paper's scores, which "
+        "need distributions of tokens."
     )
     yield from ("", "## AUC among the samples of one problem", "", "| score | AUC |", "| :-- | :-- |")
     yield from (f"| {name} | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |" for name, one in aucs(pools, NAMES))
@@ -208,15 +198,10 @@ def choice(pools: Sequence[ProblemPool], draws: int) -> Iterator[str]:
     """Yield the lines of how rare an answer best-of-majority may keep."""
     yield from ("", "## How rare an answer best-of-majority keeps, chosen on validation data", "")
     yield (
-        f"- The pair: {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each. Rewards: "
-        "recorded samples."
-    )
-    default = f"The default is `{thresholds.DEFAULT}`, which has the smallest mean loss over these rows."
-    yield f"- Accuracy is in percent. The loss is the distance to the best threshold of a row, in points. {default}"
-    yield (
-        "- The default loses every problem whose right answer has a share below 0.1, for any N. Where problems "
-        "are that hard and the verifier is good, a smaller `alpha` is better. Then the verifier must not rank "
-        "rare wrong answers first, as the process model does."
+        f"Accuracy on {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each, and on "
+        f"recorded rewards. The default, `{thresholds.DEFAULT}`, has the smallest mean loss to the best threshold of "
+        "each row. It loses every problem whose right answer has a share below 0.1. Where problems are that hard and "
+        "the verifier ranks no rare wrong answer first, as the process model does, a smaller `alpha` is better."
     )
     yield ""
     yield from thresholds.table(list(thresholds.columns(pools, NAMES, draws)))

@@ -185,25 +185,19 @@ def page(accuracies: Grid, price: float, flags: str, about: str, *, measured: bo
     scale, exponent = law(accuracies)
     totals, votes = sorted({total for total, _ in accuracies}), sorted({v for _, v in accuracies})
     yield from ("# Solving or verifying", "", stamp_line(f"python -m research.methods.splits {flags}"), "")
-    yield f"- {about}"
-    yield "- A total of C pays S solutions with V verdicts each: S (1 + lambda V) = C. V = 0 is the plain vote."
     yield (
-        "- A verdict here is one token, the policy's own yes or no. A verdict with a chain of thought costs far "
-        "more, and was not measured."
+        f"{about} A total of C pays S solutions with V verdicts each: S (1 + lambda V) = C. lambda is "
+        f"{price:.3f}{source}. V = 0 is the plain vote. A verdict is one token; one with a chain of thought costs far "
+        "more. The gain is that of the best split over the vote."
     )
-    yield f"- lambda is {price:.3f}{source}."
-    yield (
-        "- Accuracy is in percent, with 95 % intervals over problems. The gain is that of the best split over the "
-        "vote, paired by problem."
-    )
-    yield f"- The law of the best splits, for the strategy: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`."
     gains = [
         accuracies[total, top] - accuracies[total, 0]
         for total in totals
         if (top := best_votes(accuracies, total)) and (total, 0) in accuracies
     ]
-    if not any(gain.mean() > 1.96 * gain.std(ddof=1) / math.sqrt(len(gain)) for gain in gains):
-        yield "- No best split gains more over the vote than its interval, so this law may be noise."
+    is_seen = any(gain.mean() > 1.96 * gain.std(ddof=1) / math.sqrt(len(gain)) for gain in gains)
+    noise = "" if is_seen else ", which may be noise: no best split gains more than its interval"
+    yield from ("", f"The law of the best splits: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`{noise}.")
     yield from (
         "",
         f"| C | {' | '.join(f'V = {v}' for v in votes)} | best V | gain |",

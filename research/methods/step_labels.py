@@ -56,8 +56,7 @@ def measure(name: str, solutions: list[Solution], labels: list[StepLabels]) -> s
     tokens = sum(one.usage.tokens for one in labels)
     return (
         f"| {name} | {len(truth):,} | {np.mean(truth):.2f} | {auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}] | "
-        f"{np.mean(agree):.3f} | "
-        f"{tokens / len(truth):.0f} |"
+        f"{np.mean(agree):.3f} | {tokens / len(truth):.0f} |"
     )
 
 
@@ -66,16 +65,12 @@ def page(problems: int, samples: int, ks: Sequence[int]) -> Iterator[str]:
     flags = f"--problems {problems} --samples {samples} --k {' '.join(map(str, ks))}"
     command = stamp_line(f"python -m research.methods.step_labels {flags}")
     yield from ("# Labels of steps by rollouts", "", command, "")
-    yield f"`pocket` on {problems} countdowns of 3 and 4 numbers of the validation split, {samples} samples each."
-    yield "`tts.label_steps` labels each step, and exact verdicts judge the labels."
-    yield ""
-    yield "- *Exact verdict*: whether the line is right, and the target can still be reached."
-    yield "- The last line of each path is left out, because its label is the verdict on the path itself."
     yield (
-        "- *Right*: the share of steps whose exact verdict is right. *AUC*: how well soft labels separate right "
-        "from wrong steps, with a 95 % interval over problems."
+        f"`tts.label_steps` on {problems} countdowns of 3 and 4 numbers of the validation split, {samples} samples of "
+        "`pocket` each. An exact verdict says whether a line is right and the target can still be reached. The last "
+        "line of a path is left out, whose label is that of the path. *AUC* is that of soft labels, and *tokens* are "
+        "those of rollouts."
     )
-    yield "- *Tokens*: the tokens of rollouts, for each labelled step."
     yield ""
     yield "| labels | steps | right | AUC | hard labels that agree | tokens a step |"
     yield "| :-- | --: | --: | :-- | --: | --: |"

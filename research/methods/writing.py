@@ -10,11 +10,11 @@ import numpy as np
 
 from research.methods import plans
 from research.methods.choosing import Choices
-from research.methods.claims import Claim, claims, points
-from research.methods.measuring import BASELINE, LIVE_BASELINES, TRACED, Measured, strongest_baseline
+from research.methods.claims import Claim, claims, live_ratio, points
+from research.methods.measuring import BASELINE, LIVE_BASELINES, TRACED, Measured, point_difference, strongest_baseline
 from research.stamps import stamp_line
 from tts.experiments.analysis.comparing import gain
-from tts.experiments.analysis.curves import Curve
+from tts.experiments.analysis.curves import AXES, Curve
 from tts.experiments.analysis.replay import CHANCE, COVERAGE
 from tts.experiments.output import plots
 from tts.statistics import Estimate
@@ -56,58 +56,33 @@ def _cut_to_size(curve: Curve) -> Curve:
 
 def page(choices: Choices, measured: Measured) -> Iterator[str]:
     """Yield the lines of the page."""
-    limits = choices.budgets()["generated_tokens"]
     yield from (
         "# Search methods on the embedded pair",
         "",
         stamp_line(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
-        "[Methods by verifier](methods_by_verifier.md) has the same searches by how often a verifier errs.",
+        "[Methods by verifier](methods_by_verifier.md) has searches by how often a verifier errs.",
         "",
-        f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} "
-        "operations with operands "
-        f"to 99; {measured.seeds} seed(s). The range and all parameters were chosen on the validation split "
-        "(methods_choices.json).",
-        f"- Models: `pocket`, whose process model (`{plans.GUIDE}`) guides the searches and chooses at the end. In "
-        f'methods named "{plans.SELF_EVALUATED[2:]}", the policy\'s own judgement (`self_evaluation`) does both.',
-        f"- Budget: the same hard limit on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain samples' "
-        f"worth, at {choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted, "
-        "but not limited. The total is the sum of both.",
-        f"- Replayed rows are means over subsets of N samples, from one pool of {plans.POOL} samples for each "
-        "problem and seed. They may spend tokens that a hard limit would cut off. All other rows are live. "
-        "`best_of_n` is the live form of `weighted`. A single sample is N = 1.",
-        "- Accuracy has 95 % intervals, resampled by problem. Differences are at the same budget, paired by "
-        "problem, in points. Live methods are compared with the live best-of-N by `weighted` or by `best`, "
-        f"whichever is more accurate at that budget: {_baselines(measured)}. These two and replayed rows are "
-        "compared with `weighted`. p is from a sign-flip test, corrected by Holm over all rows of the table.",
-        "- `greedy` is one sample at temperature 0, and random choice is any one of the samples. The process "
-        "model cannot write texts, so it cannot serve as a policy at equal FLOPs.",
-        "- Live KV: the number of distinct tokens whose keys and values are alive, prompt included. *KV peak* "
-        "is the largest number, and *KV kept* the mean over levels of what a method keeps. Both are from the "
-        f"first seed, on all problems for {' and '.join(plans.KEPT)}, and on {TRACED} for others. {NEVER} means "
-        "that a method prunes nothing, or is replayed.",
+        f"{measured.problems} problems, plain expressions of {_span(choices.operations)} operations with operands to "
+        f"99; {measured.seeds} seed(s). The process model of `pocket` (`{plans.GUIDE}`) guides and chooses, or the "
+        f"policy's own judgement where a name says *{plans.SELF_EVALUATED[2:]}*. The limit is on generated tokens: "
+        f"{', '.join(map(str, plans.BUDGETS))} plain samples' worth, at {choices.sample} tokens each. Replayed rows "
+        f"are of pools of {plans.POOL} samples, which no limit cuts. Differences are to the more accurate live "
+        f"best-of-N at that budget ({_baselines(measured)}), those of these two and of replayed rows to `weighted`; p "
+        "is corrected over all rows. *KV* is the most live tokens (*peak*) and the mean over levels (*kept*), of "
+        f"{TRACED} problems, for {' and '.join(plans.KEPT)} of all.",
         "",
         "## What is claimed of them",
         "",
     )
     yield from _claims(claims(measured))
-    yield from (
-        "",
-        "## Accuracy against generated tokens",
-        "",
-        f"![Accuracy against generated tokens, by method]({FIGURES['generated_tokens']}.svg)",
-        "",
-    )
-    yield from (
-        "## Accuracy against all tokens, verifier included",
-        "",
-        f"![Accuracy against all tokens, by method]({FIGURES['tokens']}.svg)",
-        "",
-        "## All points",
-        "",
-    )
+    yield from ("", *_ets(measured), "", "## All points", "")
+    for axis, name in FIGURES.items():
+        yield f"![Accuracy against {AXES[axis].title}, by method]({name}.svg)"
+    yield ""
     yield from _table(measured)
     yield from ("", "## What the accuracy of best-of-N costs", "", *_gains(measured))
-    yield from ("", "## Who spends less than the budget, and why they stopped", "", *_early_stops(measured))
+    yield from ("", f"## Who spends less than {_FULL:.0%} of a budget of four samples and more, and why", "")
+    yield from _early_stops(measured)
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
     yield from (
         f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, **plans.LIVE, **choices.chosen}.items()
@@ -117,10 +92,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
 def _gains(measured: Measured) -> Iterator[str]:
     """Yield the table of costs at equal accuracy, in tokens and in FLOPs."""
     base = max(LIVE_BASELINES, key=lambda name: measured.rows_of(name)[-1].accuracy.value)
-    yield (
-        f"How many times less a live method spends than `{plans.LIVE[base]}`, at the highest accuracy that both reach, "
-        "with 95 % intervals. Below 1 it spends more. FLOPs are those of policy and verifier."
-    )
+    yield f"How many times less a method spends than `{plans.LIVE[base]}`, at the highest accuracy that both reach."
     yield from ("", "| method | at | generated | total | FLOPs |", "| :-- | --: | :-- | :-- | :-- |")
     for name in dict.fromkeys(row.name for row in measured.rows if row.kind == "live"):
         found = [
@@ -153,6 +125,21 @@ def _claims(found: Sequence[Claim]) -> Iterator[str]:
     for one in found:
         yield f"- {one.text}: **{one.verdict}**."
         yield from (f"  - {figure}" for figure in one.figures)
+
+
+def _ets(measured: Measured) -> Iterator[str]:
+    """Yield the table of ETS beside REBASE."""
+    yield "| ETS | budget | minus REBASE | times fewer live tokens | candidates are REBASE's |"
+    yield "| :-- | --: | :-- | :-- | :-- |"
+    for name in (name for name in plans.KEPT if name != "rebase"):
+        for i, row in enumerate(measured.rows_of(name)):
+            gap = points(point_difference(measured.curves[name], i, measured.curves["rebase"], i).mean)
+            copies, kept = measured.copies.get((name, row.size)), live_ratio(measured, name, row.size)
+            same = NEVER
+            if copies is not None:
+                same = f"{100 * copies.value:.0f} [{100 * copies.low:.0f}, {100 * copies.high:.0f}] %"
+            fewer = NEVER if kept is None else _ratio(kept)
+            yield f"| {name} | {row.size} | {gap.removesuffix(' points')} | {fewer} | {same} |"
 
 
 def _table(measured: Measured) -> Iterator[str]:
@@ -194,8 +181,6 @@ def share(one: Estimate) -> str:
 
 
 def _early_stops(measured: Measured) -> Iterator[str]:
-    yield f"Live methods at budgets of four samples and more that spent less than {_FULL:.0%} of the limit."
-    yield ""
     yield "| method | budget | spent | stopped by |"
     yield "| :-- | --: | --: | :-- |"
     for row in measured.rows:

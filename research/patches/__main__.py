@@ -166,34 +166,25 @@ def page(rows: Sequence[Row], runs: Sequence[Runs], names: Sequence[str], comman
     """Yield the lines of the page."""
     drawn = len(runs[0].right)
     yield from ("# Search over the turns of an agent", "", stamp_line(command), "")
-    yield f"The toy agent works on {len(names)} small repositories of `examples/patches`."
-    yield f"Each repository has {drawn} independent runs. Beam search has {seeds} seeds."
     yield (
-        "Both choose by the share of visible tests that pass. A repository is solved if all its tests pass, hidden "
-        "ones included."
-    )
-    yield from ("", "## Beam search beside independent runs", "")
-    yield "- Tokens: the words that the agent prints, as the mean over repositories. A turn prints about ten."
-    yield (
-        f"- Equal runs: the number of independent runs that solve equally many. *> {drawn}*: all runs that were "
-        "drawn solve fewer."
-    )
-    yield (
-        "- Ratio: the tokens of these runs, divided by those of beam search, with the 95 % interval over seeds "
-        "and runs. Above 1, beam search needs fewer tokens."
+        f"The toy agent on {len(names)} small repositories of `examples/patches`: {drawn} independent runs of each, "
+        f"and beam search with {seeds} seeds. Both choose by the share of visible tests that pass. A repository is "
+        "solved if all its tests pass, hidden ones included. Tokens are the words that the agent prints, about ten a "
+        "turn. *Equal runs* solve as many repositories. *Ratio* is their tokens over those of beam search, with an "
+        "interval over seeds and runs: above 1, beam search needs fewer."
     )
     yield from ("", "| strategy | solved | tokens | equal runs | ratio |", "| :-- | --: | --: | --: | --: |")
     for row in rows:
         ratio = f"{_number(row.ratio)} [{_number(row.low)}, {_number(row.high)}]"
         number = f"> {drawn}" if row.runs == float("inf") else f"{row.runs:.1f}"
         yield f"| `beam(n={row.size}) \\| best` | {100 * row.solved:.0f} % | {row.tokens:.0f} | {number} | {ratio} |"
-    yield from ("", _verdict(rows), "", "## Independent runs", "")
+    yield from ("", _verdict(rows), "", "Independent runs:", "")
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count <= drawn]
     curve, cost = share_by_runs(runs)
     yield from ("| runs | solved | tokens |", "| --: | --: | --: |")
     yield from (f"| {count} | {100 * curve[count - 1]:.0f} % | {cost[count - 1]:.0f} |" for count in counts)
-    yield from ("", "| repository | runs that solve it |", "| :-- | --: |")
-    yield from (f"| {name} | {int(one.right.sum())} of {drawn} |" for name, one in zip(names, runs, strict=True))
+    solved = (f"{name} {int(one.right.sum())}" for name, one in zip(names, runs, strict=True))
+    yield from ("", f"Of {drawn} runs of each repository, these solve it: {', '.join(solved)}.")
 
 
 def _number(value: float) -> str:
@@ -210,7 +201,7 @@ def _verdict(rows: Sequence[Row]) -> str:
     ]
     rest = [row.size for row in rows if row.size not in (*better, *worse)]
     findings += [f"no difference is shown at n = {', '.join(map(str, rest))}"] if rest else []
-    return f"Beam search compared with independent runs that solve equally many repositories: {'; '.join(findings)}."
+    return f"Beside independent runs that solve as many repositories, beam search: {'; '.join(findings)}."
 
 
 def main() -> None:

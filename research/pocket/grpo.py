@@ -156,22 +156,13 @@ def page(
         stamp_line(f"python -m research.pocket.grpo {flags}"),
         "",
     )
-    yield f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO."
-    yield ""
-    yield f"- Uniform: {GROUP} samples of each of {options.prompts} new prompts."
     yield (
-        "- Signal: the same prompts, with groups sized by expected variance. The total of a step is what "
-        "uniform groups cost in that step."
+        f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO, {options.seeds} seeds. *Uniform*: "
+        f"{GROUP} samples of each of {options.prompts} new prompts. *Signal*: the same prompts and tokens, with groups "
+        f"sized by expected variance. AdamW at {RATE:g}, one step a batch, no penalty for the distance to the first "
+        f"model. Accuracy is that of one sample at temperature 1, of {SAMPLES} on each of {PROBLEMS} problems of the "
+        "validation split. Intervals are over seeds, by Student's t."
     )
-    yield (
-        f"- Training: AdamW at {RATE:g}, one step for each batch, without a penalty for the distance to the first "
-        f"model. {options.seeds} seeds."
-    )
-    yield (
-        f"- Accuracy: that of one sample at temperature 1, from {SAMPLES} samples of each of {PROBLEMS} problems "
-        "of the validation split."
-    )
-    yield "- Intervals: 95 % over seeds, by Student's t distribution."
     yield ""
     yield (
         "| step | uniform | signal | signal less uniform, points | silent groups, uniform | signal | tokens, "

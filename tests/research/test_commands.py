@@ -52,7 +52,7 @@ def test_searches_over_turns_of_an_agent_have_a_row_for_each_size(tmp_path: Path
     page = (tmp_path / "pages" / "patches.md").read_text(encoding="utf-8")
     assert "Made by `python -m research.patches --runs 2 --seeds 1 --sizes 4 8 --limit 2`" in page
     assert [size for size in ("4", "8") if f"| `beam(n={size}) \\| best` |" in page] == ["4", "8"]
-    assert "| 2 | " in page.partition("## Independent runs")[2]
+    assert "| 2 | " in page.partition("Independent runs:")[2]
 
 
 @pytest.mark.slow
@@ -76,8 +76,7 @@ def test_the_allocator_on_the_pair_has_its_page_and_figures(tmp_path: Path) -> N
     assert "Made by `python -m research.allocation.pair`" in page
     for title in (
         "What is asked of it",
-        "Against uniform best-of-N",
-        "Against the best single strategy",
+        "Against others at the same tokens",
         "Which resource binds",
     ):
         assert f"## {title}" in page
@@ -145,8 +144,8 @@ def test_the_reasons_have_a_row_for_each_search_and_charge(chosen: Path) -> None
     page = (chosen / "methods_by_verifier.md").read_text()
     from research.methods import reasons
 
-    assert page.count("### Errors: ") == len(reasons.ERRORS)
-    assert page.count("\n| `") == len(reasons.ERRORS) * len(reasons.SEARCHES)
+    each = len(reasons.SEARCHES) + len(reasons.GAINS)
+    assert len(re.findall(r"\n\| \d+% \| `", page)) == len(reasons.ERRORS) * each
     assert len(re.findall(r"^\| (?:REBASE|ETS, charge .*?) \|", page, re.MULTILINE)) == 1 + len(reasons.CHARGES) + 2
 
 
@@ -174,7 +173,7 @@ def test_every_guide_has_its_rows(chosen: Path) -> None:
     for guide in guides.GUIDES:
         rows = re.findall(rf"^\| .* \| {guide} \| \d+ \| ", page, re.MULTILINE)
         assert len(rows) == (len(guides.SAMPLED) + len(guides.SEARCHED)) * len(guides.SIZES)
-        assert re.search(rf"^\| {guide} \| [\d.]+ \|$", page, re.MULTILINE)
+        assert re.search(rf"\b{guide} [\d.]+\d[,.]", page)
 
 
 def test_the_cheap_verifiers_have_a_line_each(
@@ -295,13 +294,8 @@ def test_the_second_wave_has_a_row_for_each_plan_and_budget(
     )
     main_of("research.methods.second_wave", *arguments, "--choices", str(chosen), monkeypatch=monkeypatch)
     page = (tmp_path / "second_wave.md").read_text()
-    for verifier, plans in PLANS.items():
-        title = {"nothing": "## Without scores", "control": "## The control"}.get(
-            verifier, f"## Scored by `{verifier}`"
-        )
-        table = page.partition(title)[2].partition("\n## ")[0]
-        assert table.count("\n| `") == 2 * len(plans)
-        assert table.count("| – | – | – |") == 2, "the first plan is held against nothing"
+    assert page.count(" | `") == 2 * sum(map(len, PLANS.values()))
+    assert page.count("| – | – | – |") == 2 * len(PLANS), "the first plan of a group is held against nothing"
 
 
 def test_samplers_of_a_power_have_a_row_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     assert "expressions of 3 to 4 operations" in page
     assert page.count("| beam | live |") == len(plans.BUDGETS)
     assert page.count("| weighted | replayed |") == 6
-    assert "70 % [50, 90] of the recorded problems" in page
+    assert "| 70 [50, 90] % |" in page
     assert "| mcts | 50.0 % | 1.00 [1.00, 1.00] |" in page
     assert "| beam | 4 | 50% | done 100% |" in page
     for name in writing.FIGURES.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from research.methods import thresholds
 from tts.search.selections.best_of_majority import least_share
 
-PAGE = Path(__file__).parents[2] / "docs/results/selections.md"
+TABLE = Path(__file__).parents[2] / "docs/results/selections_2.csv"
 
 
 @pytest.mark.parametrize("size", [4, 16, 64, 256])
@@ -20,8 +21,8 @@ def test_the_default_of_the_page_is_that_of_the_selection(size: int) -> None:
 
 
 def test_the_default_loses_least_over_the_rows_of_the_page() -> None:
-    text = PAGE.read_text(encoding="utf-8").partition("## How rare an answer")[2]
-    rows = [line.split("|")[2:-1] for line in text.splitlines() if re.match(r"\| [^*`|]*N = \d+ \|", line)]
+    table = csv.reader(TABLE.read_text(encoding="utf-8").splitlines())
+    rows = [row[1:] for row in table if re.search(r"N = \d+$", row[0])]
     values = np.array(rows, np.float64)
     assert values.shape == (14, len(thresholds.THRESHOLDS))
     losses = (values.max(1, keepdims=True) - values).mean(0)

@@ -124,9 +124,8 @@ def page(rows: list[Gate], kind: str, options: str, seconds: float) -> str:
             f"# Gates of the embedded pair: {kind}",
             "",
             stamp_line(f"python -m research.pocket.gates {kind}{options}", f" in {seconds:.0f} s"),
-            "A gate is a lowest value that the model must reach. The problems are fresh ones of the test split, "
-            "at temperature 0.8. Intervals are 95 %, resampled by problem; those of an AUC among steps are "
-            "resampled by state. Lines without a verdict are for information.",
+            "A gate is a lowest value that the model must reach, on fresh problems at temperature 0.8. The intervals "
+            "of an AUC among steps are over states. Lines without a verdict are for information.",
             f"Missed: {len(missed)} of {sum(gate.met is not None for gate in rows)}.",
             "",
             "| gate | found | |",
