@@ -182,22 +182,14 @@ def page(options: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of what was asked for."""
     yield "# What the search itself costs"
     parts = {
-        "steps": (
-            f"Time outside model calls: {options.problems} problems at once, 8 lines each; microseconds of the "
-            "processor an expanded step",
-            lambda: table(options.problems, options.repeats),
-        ),
+        "steps": ("Time outside model calls", lambda: table(options.problems, options.repeats)),
         "growth": (
             f"One problem, trees up to {options.nodes:,} nodes",
             lambda: growth(options.nodes, max(1, options.repeats // 2)),
         ),
-        "share": (
-            f"Share of a run with SmolLM2 ({len(search_models.QUESTIONS)} problems at once, one thread)",
-            lambda: search_models.share(Instant(), options.n),
-        ),
+        "share": ("Share of a run with SmolLM2", lambda: search_models.share(Instant(), options.n)),
         "tokens": (
-            "Verifier tokens computed, without each prompt's first pass, for each generated token of scored steps "
-            "(pocket, process model)",
+            "Verifier tokens for each generated token",
             lambda: search_models.read_twice(options.n, options.asked, options.peer),
         ),
     }
