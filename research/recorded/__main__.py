@@ -70,8 +70,9 @@ def page_lines(names: Sequence[str], draws: int, every: int, kept: Path, folder:
         "",
         "- `auto` sees only votes, and none of its parameters was fitted. It runs over at most 16 orders.",
         "- `sprt` and `mixture_sprt` err with a chance of at most 0.053 for each answer beside the likeliest, if "
-        "that is the truth. With `preset='consol'`, as in ConSol's code, a lead of three votes stops, and no error "
-        "is bounded.",
+        "that is the truth. *No difference* is the share of runs that the test ended because two answers were as "
+        "likely. With `preset='consol'`, as in ConSol's code, a lead of three votes stops, no error is bounded, and "
+        "that end is never reached.",
         "- `reasc` and `cges` need scores. `reasc` is calibrated on first samples of the same problems, which "
         "favours it. `cges` reads scores as probabilities, by a logistic function of the other half of the problems.",
         "",

@@ -52,11 +52,13 @@ class Stopped:
         accuracy: The share of right answers.
         samples: The mean samples of a problem.
         tokens: The mean tokens of a problem.
+        undecided: The share of runs that the rule ended because its test found no difference; None: it tests none.
     """
 
     accuracy: Estimate
     samples: float
     tokens: float
+    undecided: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +129,18 @@ def replay_rule(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Seq
     plan = parse(f"best_of_n | {rule} | majority")
     ends = np.array(
         [
-            [(end.right, end.samples, end.generated_tokens) for end in map(RecordedSearch(one, plan).run, orders)]
+            [
+                (end.right, end.samples, end.generated_tokens, end.stopped_by.endswith("no difference"))
+                for end in map(RecordedSearch(one, plan).run, orders)
+            ]
             for one in problems
         ],
         np.float64,
     ).mean(axis=1)
-    accuracy = clustered_mean(ends[:, 0], rng=np.random.default_rng(0), bounds=(0, 1))
-    return Stopped(accuracy, float(ends[:, 1].mean()), float(ends[:, 2].mean()))
+    accuracy, undecided = (
+        clustered_mean(ends[:, place], rng=np.random.default_rng(0), bounds=(0, 1)) for place in (0, 3)
+    )
+    return Stopped(accuracy, float(ends[:, 1].mean()), float(ends[:, 2].mean()), undecided if "sprt" in rule else None)
 
 
 def sections(replayed: Sequence[Replayed], programs: Mapping[str, Mapping[int, Estimate]]) -> Iterator[str]:
@@ -164,12 +171,14 @@ def sections(replayed: Sequence[Replayed], programs: Mapping[str, Mapping[int, E
         "Figures: " + ", ".join(f"[{name}](recorded_{name}.svg)" for name in rows if len(sizes[name]) > 1) + ".",
     )
     yield from ("", "## Stop rules with a majority vote", "")
-    yield "| pool | stop rule | accuracy | samples | tokens | in recorded order | samples in it |"
-    yield "| :-- | :-- | :-- | --: | --: | :-- | --: |"
+    yield "| pool | stop rule | accuracy | samples | tokens | no difference | in recorded order | samples in it |"
+    yield "| :-- | :-- | :-- | --: | --: | :-- | :-- | --: |"
     for one in replayed:
         for rule, (first, mean) in one.stops.items():
-            ends = f"{percent(mean.accuracy)} | {mean.samples:.2f} | {mean.tokens:,.0f} | {percent(first.accuracy)}"
-            yield f"| {one.pool.name} | `{rule}` | {ends} | {first.samples:.2f} |"
+            ends = f"{percent(mean.accuracy)} | {mean.samples:.2f} | {mean.tokens:,.0f}"
+            undecided = "–" if mean.undecided is None else percent(mean.undecided)
+            whole = f"{percent(first.accuracy)} | {first.samples:.2f}"
+            yield f"| {one.pool.name} | `{rule}` | {ends} | {undecided} | {whole} |"
 
 
 def pool_line(replayed: Replayed, folder: Path) -> str:
