@@ -90,7 +90,7 @@ def make(name: str, folder: Path) -> None:
             raise SystemExit(f"{name}: its command ended with status {done.returncode}; call again to go on")
     minutes = (time.monotonic() - began) / 60
     text = page.read_text(encoding="utf-8")
-    page.write_text(re.sub(r" \(result version", f" in {minutes:.0f} min (result version", text, count=1), "utf-8")
+    page.write_text(re.sub(r"(?<!\d s) \(result version", f" in {minutes:.0f} min (result version", text, count=1), "utf-8")
     move_tables(page)
 
 
