@@ -89,8 +89,9 @@ def make(name: str, folder: Path) -> None:
         if done.returncode:
             raise SystemExit(f"{name}: its command ended with status {done.returncode}; call again to go on")
     minutes = (time.monotonic() - began) / 60
+    timed = f" in {minutes:.0f} min (result version"
     text = page.read_text(encoding="utf-8")
-    page.write_text(re.sub(r"(?<!\d s) \(result version", f" in {minutes:.0f} min (result version", text, count=1), "utf-8")
+    page.write_text(re.sub(r"(?<!\d s) \(result version", timed, text, count=1), encoding="utf-8")
     move_tables(page)
 
 
