@@ -154,7 +154,8 @@ def page(
         f"{len(pools)} problems, {len(pools[0].drawn)} samples each, one seed; replayed. Differences are not "
         f"corrected for their number. Tails, groups and the answer's part of the joint score have {WINDOW} tokens. "
         "The solutions of `pocket` are short and end with the answer, so this page does not show what the tail of a "
-        "long thought is worth."
+        "long thought is worth. The vocabulary has 330 tokens. On one of 50,000 or more, measures that read all likely "
+        "tokens may rank otherwise: `tts verifiers report` measures them on your samples."
     )
     yield from (
         "",
