@@ -59,6 +59,7 @@ class Prompts:
         self._tree = context.tree
         self._clock = context.clock
         self._foreign_handles: dict[tuple[int, str], Any] = {}  # by (node, role): handles on other models
+        self._prompt_bounds: dict[tuple[int, str], int] = {}  # by (root, role)
         # by (node, role), for ended paths that were read anew: the tokens beyond those of the path's nodes
         self._reopened_tokens: dict[tuple[int, str], int] = {}
 
@@ -153,13 +154,17 @@ class Prompts:
         backend = self._backends[model]
         if backend.caps.fork == "native":
             return 0
-        return max(map(self._path_bytes, ts)) + max(TEMPLATE_TOKENS, metadata_of(backend).template_tokens)
+        return max(self._prompt_bound(t.root.node, model) + len(t.full_text.encode()) for t in ts)
 
-    def _path_bytes(self, t: Trajectory) -> int:
-        """Return the bytes of a path's text and prompt, which bound their tokens."""
-        prompt = self._tree.asked[t.root.node]
-        prompt_text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
-        return len(prompt_text.encode()) + len(t.full_text.encode())
+    def _prompt_bound(self, root: int, model: str) -> int:
+        """Return the most tokens of a root's prompt on a model: what its backend counts, and at least the bytes."""
+        if (root, model) not in self._prompt_bounds:
+            backend, prompt = self._backends[model], self._tree.asked[root]
+            prompt_text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
+            template_tokens = max(TEMPLATE_TOKENS, metadata_of(backend).template_tokens)
+            bound = max(count_tokens(backend, prompt), len(prompt_text.encode()) + template_tokens)
+            self._prompt_bounds[root, model] = bound
+        return self._prompt_bounds[root, model]
 
     async def handles(self, ts: Sequence[Trajectory], model: str, charge: Charge | None = None) -> list[Any]:
         """Return the handles of trajectories on a model.

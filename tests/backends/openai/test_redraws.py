@@ -5,6 +5,7 @@ reading.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from typing import Any
 
@@ -20,6 +21,7 @@ from tts.backends.toy.language import tokens_of
 from tts.budget.budget import Budget, Rates
 from tts.budget.units import USD_UNIT
 from tts.errors import EngineError
+from tts.types import Problem
 
 SHARED: dict[str, Any] = {"seeds": False, "n": True}  # rows share calls
 TEXT: dict[str, Any] = {"mode": "text", "logprobs": False}
@@ -211,3 +213,26 @@ def test_where_reading_is_paid_for_a_broken_reply_is_drawn_again_with_a_grant_of
         check_books(end.search)
 
     using(server, check, QUICK)
+
+
+CHAT = [("user", "3 + 4"), ("assistant", "7"), ("user", "3 + 4 - 2")]
+
+
+@pytest.mark.parametrize("limit", [{"usd": 0.01}, {"flops": 20_000}])
+@pytest.mark.parametrize("problem", ["3 + 4 - 2", [{"role": role, "content": text} for role, text in CHAT]])
+def test_chats_whose_replies_never_come_are_charged_within_what_was_granted(
+    problem: Any, limit: dict[str, float]
+) -> None:
+    """All that was granted is charged, with the words of roles, which are no part of the texts."""
+    server = ToyServer(completions=False, continues=False, streams=False, fault=lambda _number, _body: "hang")
+
+    async def check(backend: OpenAIBackend) -> None:
+        backend.rates = Rates(flops=2, usd_in=USD_UNIT // 10**6, usd_out=USD_UNIT // 10**6)
+        run = make_run(Problem(problem), Budget(**limit), "best_of_n(n=8) | majority", backend, task="math")
+        [end] = await solve_runs([run])
+        assert end.solution.failures
+        assert end.solution.remaining.keys() == limit.keys()
+        assert end.search is not None
+        check_books(end.search)
+
+    using(server, check, dataclasses.replace(QUICK, first_s=0.1), mode="chat", streams=False)
