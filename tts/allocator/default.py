@@ -2,7 +2,8 @@
 
 It is `auto` by a performance model where there is one, else a plan by votes or scores.
 
-Free text without a verifier gets one greedy sample: votes on it mean nothing. Where no selection was named, it is that
+Free text without a verifier gets one sample: votes on it mean nothing. It is greedy, unless the caller named a
+temperature or the model takes one alone. Where no selection was named, it is that
 of the performance model's first curve, which reached most for its cost.
 """
 
@@ -17,11 +18,10 @@ from tts.search.needs import needs_of
 from tts.search.parts import Plan, Selection
 from tts.search.plan import parse
 
-_FREE_TEXT = "single(temperature=0)"
+_GREEDY, _SAMPLED = "single(temperature=0)", "single"
 _MORE = (
-    "no strategy was given, so one greedy sample is drawn: votes on free text mean nothing. More samples are worth it "
-    "with a verifier "
-    "(verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n "
+    "no strategy was given, so one {kind} is drawn: votes on free text mean nothing. More samples are worth it with a "
+    "verifier (verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n "
     "| medoid"
 )
 _IDLE = (
@@ -42,6 +42,8 @@ def choose_plan(
     verifiers: Mapping[str, str],
     others: Mapping[str, str],
     asked: Collection[str],
+    *,
+    greedy: bool = True,
 ) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a run, and notes on how the plan was made.
 
@@ -52,13 +54,14 @@ def choose_plan(
         verifiers: The verifiers by role, as `describe_verifier` writes them.
         others: Names of the models beside the policy, by role.
         asked: The roles of models that verifiers call.
+        greedy: Whether a single sample of free text is greedy.
 
     Raises:
         ConfigError: a performance model cannot be read, or the scores of a verifier would not be used (`Auto.check`).
     """
     is_free_text = task.partition("(")[0] == "text" and not verifiers
     if plan is None and is_free_text and shipped.fitting(model, task, verifiers) is None:
-        return parse(_FREE_TEXT), (_MORE,)
+        return parse(_GREEDY if greedy else _SAMPLED), (_MORE.format(kind="greedy sample" if greedy else "sample"),)
     is_given = plan is not None
     if plan is None:
         plan = Plan.of(Auto())

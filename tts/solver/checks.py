@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tts._core.logs import RepeatLimit, get_logger
-from tts.backends.base import Backend
+from tts.backends.base import Backend, sampling_with
 from tts.backends.capabilities import count_tokens, require, require_sampling
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
@@ -177,8 +177,9 @@ def _check_models(setup: Setup, limits: Mapping[str, float]) -> None:
             f"{', '.join(limits)}",
             hint=f"give {needs.unit}=…, or fit its performance model again, with tts fit --unit",
         )
+    sampling = sampling_with(setup.sampling, temperature=getattr(strategy, "temperature", None))
     for role in ("policy", *needs.models):
-        require_sampling(backends[role], setup.sampling)
+        require_sampling(backends[role], sampling)
 
 
 def _check_roles(setup: Setup) -> None:

@@ -465,20 +465,27 @@ class Solver:
         verifier_texts = {role: verifier_texts[role] for role in verifiers}
         verifier_models = {verifier.model for verifier in verifiers.values()}
         model_names = {role: model.name for role, model in self._models.items()}
+        sampling = self._sampling
+        is_open = isinstance(sampling.temperature, OpenTemperature)
+        fixed_names = [model_names[role] for role, backend in backends.items() if not backend.caps.tempers]
+        if is_open and not backends["policy"].caps.tempers:
+            sampling = dataclasses.replace(sampling, temperature=1.0)
         if plan is None or plan.strategy.divides_total:
             from tts.allocator.default import choose_plan  # the allocator is loaded where it decides
 
             others = {role: name for role, name in model_names.items() if role != "policy"}
             plan, plan_notes = choose_plan(
-                plan, model_names["policy"], task.name, verifier_texts, others, verifier_models
+                plan,
+                model_names["policy"],
+                task.name,
+                verifier_texts,
+                others,
+                verifier_models,
+                greedy=is_open and backends["policy"].caps.tempers,
             )
             notes += plan_notes
-        sampling = self._sampling
-        fixed = [backend for backend in backends.values() if not backend.caps.tempers]
-        if fixed and isinstance(sampling.temperature, OpenTemperature):
-            notes += (f"no temperature was given: it is 1 for {fixed[0].name}, which takes 1 alone",)
-            if not backends["policy"].caps.tempers:
-                sampling = dataclasses.replace(sampling, temperature=1.0)
+        if is_open and fixed_names:
+            notes += (f"no temperature is sent to {', '.join(dict.fromkeys(fixed_names))}: the server takes its own alone, mostly 1",)
         return Setup(
             plan=plan,
             task=task,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from tts._common.scopes import RegisteredNames
-from tts.backends.base import SAMPLING_CAPABILITIES, Backend, Sampling
+from tts.backends.base import SAMPLING_CAPABILITIES, Backend, OpenTemperature, Sampling
 from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
@@ -162,12 +162,14 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     choices = options.n or request.choices
     check_choices(choices, limits, request.name_of("n"))
     strategy = _name_strategy(gateway, offer, options.strategy)
-    sampling, notes = _sampling(request, gateway, offer, strategy)
     task = _task(request, gateway, offer)
     used_task = gateway.offers.task(offer) if task is None else task
-    if widens and choices > 1:
-        has_verifier = _has_verifier(request, gateway, offer)
-        strategy = _widen(strategy, choices, used_task, has_verifier=has_verifier)
+    # the default plan draws a single sample only for free text without a verifier
+    is_free_text = isinstance(used_task, TextTask) and not _has_verifier(request, gateway, offer)
+    is_single = is_free_text if strategy is None else isinstance(strategy.strategy, Single)
+    sampling, notes = _sampling(request, gateway, offer, is_single=is_single)
+    if widens and choices > 1 and is_single:
+        strategy = _widen(strategy, choices)
     budget, budget_notes = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     problem = Problem(_prompt(request.messages))
@@ -202,21 +204,15 @@ def check_choices(choices: int, limits: GatewayLimits, field: str) -> None:
         )
 
 
-def _widen(plan: Plan | None, choices: int, task: Task, *, has_verifier: bool) -> Plan | None:
+def _widen(plan: Plan | None, choices: int) -> Plan:
     """Return a plan that draws one sample for each answer, in place of a plan that draws a single sample.
 
-    Any other plan is returned unchanged.
-
     Args:
-        plan: The plan; None: the default plan, which draws a single sample only for free text without a verifier.
+        plan: The plan of `single`; None: the default plan.
         choices: The number of answers that the request asks for.
-        task: The task.
-        has_verifier: Whether a verifier scores the answers.
     """
-    if plan is None:
-        return Plan.of(BestOfN(n=choices)) if isinstance(task, TextTask) and not has_verifier else None
-    if not isinstance(plan.strategy, Single):
-        return plan
+    if plan is None or not isinstance(plan.strategy, Single):
+        return Plan.of(BestOfN(n=choices))
     return dataclasses.replace(plan, strategy=BestOfN(n=choices, temperature=plan.strategy.temperature))
 
 
@@ -421,7 +417,7 @@ def _budget(
 
 
 def _sampling(
-    request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None
+    request: SearchRequest, gateway: Gateway, offer: Offer, *, is_single: bool
 ) -> tuple[Sampling, tuple[str, ...]]:
     """Return the sampling of rows, and notes on it.
 
@@ -432,11 +428,11 @@ def _sampling(
     if offer.preset.temperature is not None:
         parameters["temperature"] = offer.preset.temperature
     notes: tuple[str, ...] = ()
-    if request.temperature == 0 and not (strategy is not None and isinstance(strategy.strategy, Single)):
-        own_temperature = Sampling(**parameters).temperature
-        notes = (
-            f"temperature 0 would draw equal samples: the strategy's own temperature, {own_temperature:g}, ruled them",
-        )
+    if request.temperature == 0 and not is_single:
+        own = Sampling(**parameters).temperature
+        takes = gateway.offers.backends(offer)["policy"].caps.tempers
+        kept = f", {own:g}," if takes or not isinstance(own, OpenTemperature) else ""
+        notes = (f"temperature 0 would draw equal samples: the strategy's own temperature{kept} ruled them",)
     elif request.temperature is not None:
         parameters["temperature"] = request.temperature
     check_draws(request.draws, gateway, offer)

@@ -12,11 +12,15 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
+from starlette.testclient import TestClient
+
+from tests.addons.gateway.asking import ask
 from tests.backends.openai.server import ToyServer
 from tests.backends.openai.server import serving as serving_models
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
 from tts.solver.model_cache import ModelCache
+from tts_addons.gateway.app import create_app
 from tts_addons.gateway.config import gateway_config, read_config
 from tts_addons.gateway.offers import Offers
 
@@ -109,7 +113,27 @@ def test_a_server_of_one_temperature_is_told_at_the_start(caplog):
             Offers(gateway_config({"models": {"toy": {**model, **settings}}}), ModelCache(), {}).load()
 
         load()
-        assert "no temperature was given" in caplog.text
+        assert "no temperature is sent" in caplog.text
         for settings in ({"sampling": {"temperature": 0.5}}, {"presets": {"warm": {"temperature": 0.5}}}):
             with pytest.raises(ConfigError, match=r"temperature is 0\.5.*takes 1 alone"):
                 load(**settings)
+
+
+def test_a_plain_model_without_a_task_runs_on_a_server_of_one_temperature():
+    """The default plan is greedy only where the server can be, and obeys a temperature that the client names."""
+    for takes, asked, sent in ((False, None, None), (True, None, 0), (True, 0.9, 0.9), (True, 0, 0)):
+        server = ToyServer(model="m", ids=False, continues=False, tempers=takes)
+        with serving_models(server) as url:
+            config = gateway_config({"models": {"toy": {"model": "m", "url": url, "budget": 200}}})
+            with TestClient(create_app(config), base_url="http://127.0.0.1") as client:
+                reply = ask(client, **({} if asked is None else {"temperature": asked})).json()["tts"]
+        assert reply["usage"]["samples"] == 1
+        assert server.bodies[-1].get("temperature") == sent
+        assert any("no temperature is sent" in note for note in reply["warnings"]) == (not takes)
+
+
+def test_a_temperature_of_a_strategy_that_no_server_takes_ends_the_start():
+    with serving_models(ToyServer(ids=False, continues=False, tempers=False)) as url:
+        models = {"toy": {"model": "toy", "url": url, "budget": 200, "strategy": "best_of_n(n=2, temperature=0.5)"}}
+        with pytest.raises(ConfigError, match=r"temperature is 0\.5.*takes 1 alone"):
+            Offers(gateway_config({"models": models}), ModelCache(), {}).load()
