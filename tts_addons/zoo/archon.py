@@ -164,7 +164,7 @@ class Archon(Strategy):
         if layer == "fuse":
             root = await root_showing(search, "fuse", [review.text for review in complete])
             start = len(search.candidates)
-            await search.complete([root], self.fused, temperature=self.temperature, model=self.aggregator)
+            await write(search, root, self.fused, self.aggregator, (self.aggregator,), self.temperature)
             return [Reviewed(c) for c in search.candidates[start:]]
         if not complete:
             return list(reviews)

@@ -91,6 +91,15 @@ def test_a_fusion_that_lost_a_member_says_so(client):
     assert any("'failing' is missing" in line for line in body["tts"]["warnings"]), body["tts"]
 
 
+def test_a_fusion_that_lost_its_judge_says_so(client):
+    panel = {"fusion": {"models": ["small", "large"], "judge": "failing"}, "budget": {"samples": 9}}
+    gateway = client(models={**MODELS, "failing": model("Failing"), "panel": panel})
+    asked = {"model": "panel", "messages": QUESTION, "seed": 1, "max_tokens": 100}
+    body = gateway.post("/v1/chat/completions", json=asked).json()
+    assert body["tts"]["answer"] in ("4", "5"), "of the members alone"
+    assert any("'policy' is missing" in line for line in body["tts"]["warnings"]), body["tts"]
+
+
 @pytest.mark.parametrize(
     ("panel", "told"),
     [

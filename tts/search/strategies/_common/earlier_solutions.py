@@ -59,7 +59,7 @@ def whole(candidates: Sequence[Candidate]) -> list[str]:
 async def write(
     search: Search, root: Trajectory, n: int, role: str, writers: Sequence[str], temperature: float | None
 ) -> None:
-    """Draw n solutions by one of several writers; where all its rows fail, it is left out, with a warning.
+    """Draw n solutions by one of the writers; where all its rows fail, it is left out, with a warning.
 
     Raises:
         SearchEnded: the budget is used up, or the rows of the only writer failed.
@@ -67,6 +67,7 @@ async def write(
     try:
         await search.complete([root], n, temperature=temperature, model=role)
     except SearchEnded as end:
+        if end.is_failure:
+            search.notes.warn(f"the writer {role!r} is missing: each of its samples failed")
         if len(writers) == 1 or not end.is_failure:
             raise
-        search.notes.warn(f"the writer {role!r} is missing: each of its samples failed")

@@ -97,7 +97,7 @@ class MixtureOfAgents(Strategy):
             if self.samples is None:
                 num_fused = None  # as many as the budget pays, which alone vote
                 previous_start = layer_start
-            await search.complete([root], num_fused, temperature=self.temperature, model=self.aggregator)
+            await write(search, root, num_fused, self.aggregator, (self.aggregator,), self.temperature)
         except SearchEnded as end:
             has_answer = any(c.answer is not None for c in search.candidates[previous_start:])
             start = previous_start if has_answer else 0
