@@ -741,6 +741,9 @@ class Backend:
         """Return the number of tokens that a prompt renders to; by default its words. Nothing is computed."""
         return max(1, len(prompt_text(prompt).split()))
 
+    def check_sampling(self, sampling: Sampling) -> None:
+        """Raise CapabilityError where a value is not obeyed that `caps` do not state; by default all are."""
+
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles."""
         raise self._refusal("open")

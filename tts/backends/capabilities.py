@@ -47,7 +47,7 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
 
 
 def require_sampling(backend: Backend, sampling: Sampling) -> None:
-    """Raise CapabilityError where `sampling` sets a parameter that a backend does not obey."""
+    """Raise CapabilityError where `sampling` sets a parameter, or a value, that a backend does not obey."""
     for name, capability in sampling.needs.items():
         if not getattr(backend.caps, capability):
             raise CapabilityError(
@@ -60,6 +60,7 @@ def require_sampling(backend: Backend, sampling: Sampling) -> None:
             f"temperature is {temperature:g}, but the backend {backend.name!r} takes 1 alone",
             hint="leave it out, or ask for temperature=1",
         )
+    backend.check_sampling(sampling)
 
 
 def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHeadMetadata | None:

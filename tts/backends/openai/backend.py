@@ -17,7 +17,18 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from tts.backends.base import Backend, Caps, Extension, OpenTemperature, Reply, RowSet, Sample, SampleRequest
+from tts.backends.base import (
+    Backend,
+    Caps,
+    Extension,
+    OpenTemperature,
+    Reply,
+    RowSet,
+    Sample,
+    SampleRequest,
+    Sampling,
+    sampling_with,
+)
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
@@ -412,9 +423,8 @@ class OpenAIBackend(Backend):
             EngineError: The backend was closed.
             CapabilityError: The request needs a capability that the server lacks.
         """
-        http, sampling = self._open_client(), request.sampling
-        if isinstance(sampling.temperature, OpenTemperature) and not self.capabilities.tempers:
-            request = dataclasses.replace(request, sampling=dataclasses.replace(sampling, temperature=1.0))
+        http = self._open_client()
+        request = dataclasses.replace(request, sampling=self._temper(request.sampling))
         check_sampling(request.sampling, self.capabilities)
         if request.handle.whole_text and not self.capabilities.continues:
             raise self._refusal("steps")
@@ -426,6 +436,15 @@ class OpenAIBackend(Backend):
             rows.tasks.add(task)
             task.add_done_callback(partial(self._end_call, rows, indexes))
         return rows
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        """Raise CapabilityError where the server does not obey a parameter."""
+        check_sampling(self._temper(sampling), self.capabilities)
+
+    def _temper(self, sampling: Sampling) -> Sampling:
+        """Return parameters whose temperature is 1 if nobody named one and the server takes its own alone."""
+        is_fixed = isinstance(sampling.temperature, OpenTemperature) and not self.capabilities.tempers
+        return sampling_with(sampling, temperature=1.0 if is_fixed else None)
 
     def _end_call(self, rows: ServerRows, indexes: Sequence[int], task: asyncio.Task[None]) -> None:
         """Forget the task of a call that has ended, and settle its rows that still wait."""
