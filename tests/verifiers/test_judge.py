@@ -20,6 +20,7 @@ from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
 from tts.types import Prompt
+from tts.verifiers.ensemble import Ensemble
 from tts.verifiers.judge import Judge
 
 CUT = '{"reason": "the second step", "sco'
@@ -164,6 +165,17 @@ def test_its_scores_guide_and_its_tokens_are_booked() -> None:
     assert solution.candidates[0].scores["main"] == pytest.approx(0.9)
     assert solution.usage.verifier_tokens > 6 * 2
     assert solution.usage.verifier_calls == 6
+
+
+def test_solutions_that_no_prompt_had_room_for_count_as_no_calls() -> None:
+    """So a study says that its verifier was never called; another member of an ensemble is counted."""
+    models = {"policy": ToyBackend(), "judge": FunctionBackend(lambda ask: '{"score": 9}')}
+    short = Judge(model="judge", votes=1, max_tokens=64, prompt_tokens=20)
+    known = Judge(model="judge", votes=1, max_tokens=64, prompt_tokens=900)
+    for verifier, calls in ((short, 0), (Ensemble(members=(short, known)), 2)):
+        with tts.Solver(models, verifier, strategy="best_of_n(n=2) | best") as solver:
+            usage = solver.solve("3 + 4 - 2 + 9", tts.Budget(samples=2)).usage
+        assert (usage.verifier_calls, usage.verifier_tokens > 0) == (calls, calls > 0)
 
 
 def fails(text: str) -> str:

@@ -21,8 +21,8 @@ from tts.search.plan import parse
 _GREEDY, _SAMPLED = "single(temperature=0)", "single"
 _MORE = (
     "no strategy was given, so one {kind} is drawn: votes on free text mean nothing. More samples are worth it with a "
-    "verifier (verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n "
-    "| medoid"
+    "verifier (verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with "
+    "best_of_n | medoid"
 )
 _IDLE = (
     "auto writes nothing with the models of the roles {roles}: what a model is worth is known from a performance "

@@ -75,7 +75,7 @@ class MeteredCalls:
         self.seconds_left = seconds_left
         self.computed = self.written = self.prompt = self.reused = self.requests = 0
         self.seconds = 0.0
-        self.estimated = False
+        self.estimated = self._leaves_out = False
         self.notes = notes or CallNotes()
         self._backend = backend
         self._granted = granted
@@ -106,6 +106,12 @@ class MeteredCalls:
         )
         self._parts.append((token_rates(verifier, self._backend), part))
         return part
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a part of the verifier saw a solution; False where every prompt was too long."""
+        own = bool(self.requests or self.computed) or not self._leaves_out
+        return any(part.is_shown for _rates, part in self._parts) if self._parts else own
 
     def cost(self, unit: str, rates: Rates) -> int:
         """Return the cost of all tokens so far, in `flops` or `usd`.
@@ -248,6 +254,7 @@ class MeteredCalls:
 
     def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
         """See `Calls.leave_out`."""
+        self._leaves_out = True
         self.notes.judgements.append(Judgement(self._role, prompt_text(prompt), over=over))
         self.notes.unknown[what, "over"] = max(self.notes.unknown[what, "over"], over)
 

@@ -350,7 +350,7 @@ class Scoring:
                     prompt_tokens=calls.prompt,
                     verifier_tokens=calls.computed,
                     verifier_reused_tokens=calls.reused,
-                    verifier_calls=rows,
+                    verifier_calls=rows if calls.is_shown else 0,
                     requests=calls.requests,
                     seconds=self._clock() - started,
                     work_seconds=calls.seconds,

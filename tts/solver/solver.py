@@ -467,7 +467,7 @@ class Solver:
         model_names = {role: model.name for role, model in self._models.items()}
         sampling = self._sampling
         is_open = isinstance(sampling.temperature, OpenTemperature)
-        fixed_names = [model_names[role] for role, backend in backends.items() if not backend.caps.tempers]
+        fixed_names = dict.fromkeys(model_names[role] for role in backends if not backends[role].caps.tempers)
         if is_open and not backends["policy"].caps.tempers:
             sampling = dataclasses.replace(sampling, temperature=1.0)
         if plan is None or plan.strategy.divides_total:
@@ -485,7 +485,7 @@ class Solver:
             )
             notes += plan_notes
         if is_open and fixed_names:
-            notes += (f"no temperature is sent to {', '.join(dict.fromkeys(fixed_names))}: the server takes its own alone, mostly 1",)
+            notes += (f"no temperature is sent to {', '.join(fixed_names)}: the server takes its own alone, mostly 1",)
         return Setup(
             plan=plan,
             task=task,

@@ -542,14 +542,14 @@ def test_what_a_server_cannot_do_is_refused_before_anything_is_spent() -> None:
 
 @pytest.mark.parametrize("named", [{"temperature": 0.5}, {"top_p": 0.5}])
 def test_a_value_that_one_of_several_models_does_not_take_is_refused_before_the_others_are_paid(
-    named: dict[str, float],
+    named: dict[str, Any],
 ) -> None:
     free, fixed = (ToyServer(ids=False, continues=False, tempers=takes) for takes in (True, False))
     with serving(free) as url, serving(fixed) as other:
         models = {"policy": registry.ModelRecord(name="toy", backend="openai", url=url)}
         models["other"] = registry.ModelRecord(name="toy", backend="openai", url=other)
         plan = "mixture_of_agents(writers=['policy', 'other'], aggregator='other')"
-        with tts.Solver(models, strategy=plan, task="math", sampling=tts.Sampling(**named)) as solver:
-            with pytest.raises(tts.CapabilityError, match=next(iter(named))):
-                solver.solve(PROMPT, 2000)
+        solver = tts.Solver(models, strategy=plan, task="math", sampling=tts.Sampling(**named))
+        with solver, pytest.raises(tts.CapabilityError, match=next(iter(named))):
+            solver.solve(PROMPT, 2000)
     assert not any(PROMPT in str(body) for body in free.bodies)

@@ -17,18 +17,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from tts.backends.base import (
-    Backend,
-    Caps,
-    Extension,
-    OpenTemperature,
-    Reply,
-    RowSet,
-    Sample,
-    SampleRequest,
-    Sampling,
-    sampling_with,
-)
+from tts.backends.base import Backend, Caps, Extension, OpenTemperature, Reply, RowSet, Sample, SampleRequest, Sampling
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
@@ -444,7 +433,7 @@ class OpenAIBackend(Backend):
     def _temper(self, sampling: Sampling) -> Sampling:
         """Return parameters whose temperature is 1 if nobody named one and the server takes its own alone."""
         is_fixed = isinstance(sampling.temperature, OpenTemperature) and not self.capabilities.tempers
-        return sampling_with(sampling, temperature=1.0 if is_fixed else None)
+        return dataclasses.replace(sampling, temperature=1.0) if is_fixed else sampling
 
     def _end_call(self, rows: ServerRows, indexes: Sequence[int], task: asyncio.Task[None]) -> None:
         """Forget the task of a call that has ended, and settle its rows that still wait."""

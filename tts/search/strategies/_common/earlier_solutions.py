@@ -57,9 +57,11 @@ def whole(candidates: Sequence[Candidate]) -> list[str]:
 
 
 async def write(
-    search: Search, root: Trajectory, n: int, role: str, writers: Sequence[str], temperature: float | None
+    search: Search, root: Trajectory, n: int | None, role: str, writers: Sequence[str], temperature: float | None
 ) -> None:
     """Draw n solutions by one of the writers; where all its rows fail, it is left out, with a warning.
+
+    With n=None as many are drawn as the budget pays.
 
     Raises:
         SearchEnded: the budget is used up, or the rows of the only writer failed.
