@@ -118,7 +118,7 @@ def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) 
         for first in (True, False)
     ]
     first, mean = (
-        Stopped(one.accuracy[0], *(float(one.costs[cost][0]) for cost in ("samples", "generated_tokens")))
+        Stopped(one.accuracy[0], float(one.costs["samples"][0]), float(one.costs["generated_tokens"][0]))
         for one in curves
     )
     return first, mean
