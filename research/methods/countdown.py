@@ -3,12 +3,13 @@
     python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact
     ...]
         [--methods majority beam ...] [--out FILE] [--figure FILE [--beside PAGE]]
-    python -m research.methods.countdown --stored PAGE --figure FILE [--verifiers learnt ...] [--methods majority ...]
+    python -m research.methods.countdown --stored PAGE [--figure FILE] [--verifiers learnt ...] [--methods majority ...]
 
 The guides are the process model, the exact solver, and the solver with errors. The exact verifier judges each line:
 the line must be right, and the target must be reachable from it. `flipped(error=0.15)` inverts each of its verdicts
 with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
-With `--stored` nothing is measured: the figure shows the study of a page of `research.claims`.
+With `--stored` nothing is measured: the figure shows the study of a page of `research.claims`. Where none are named,
+it stands beside the page, and has the methods of the README's figure.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ LEARNT = "reach"  # the value head of the process model for countdowns
 VERIFIERS = {"learnt": None, "exact": 0.0, "flipped 5 %": 0.05, "flipped 15 %": 0.15, "flipped 30 %": 0.3}
 BASELINES = ("majority", "best_of_n")
 _MOST_BANDS = 4  # lines of a figure whose intervals can be told apart
+_OF_README = ("a_star", "rebase", "best_of_n", "majority")  # the methods of its figure
 NUMBERS = 4
 _STORED = re.compile(
     r"^\| ([\w %]+) \| (\w+) \| (\d+) \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| (\d+) \| \d+ \| (\d+) \|", re.MULTILINE
@@ -364,7 +366,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--budgets", type=int, nargs="+", default=[124, 248, 496], help="generated tokens of a problem")
     parser.add_argument("--verifiers", nargs="+", choices=tuple(VERIFIERS), default=list(VERIFIERS))
-    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS))
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="accuracy against FLOPs: .png, .svg or .pdf")
     parser.add_argument(
@@ -377,13 +379,14 @@ def main() -> None:
         help="a page of research.claims, whose study is drawn; nothing is measured",
     )
     options = parser.parse_args()
+    options.methods = options.methods or (list(METHODS) if options.stored is None else _OF_README)
     if options.stored is not None:
-        if options.figure is None:
-            parser.error("--stored draws a figure, so it needs --figure FILE")
+        figure = options.figure or options.stored.with_suffix(".svg")
         try:
-            draw_figure([], [], 0, options.figure, read_page(options.stored, options.verifiers, options.methods))
+            draw_figure([], [], 0, figure, read_page(options.stored, options.verifiers, options.methods))
         except TTSError as failure:
             raise SystemExit(str(failure)) from None
+        print(figure)
         return
     items = draw_problems(Cell("countdown", NUMBERS), "test", options.problems)
     try:
