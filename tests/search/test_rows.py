@@ -193,7 +193,7 @@ def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
 def test_a_fixed_number_that_cannot_be_paid_is_not_called_done() -> None:
     solution = solve_and_show(make_run("2 + 2", 600, "best_of_n(n=64) | majority", heavy(), seed=1)).solution
     assert solution.stopped_by == "budget: tokens"
-    assert any("of 64 samples came to their end" in line for line in solution.warnings)
+    assert any("of 64 samples were completed" in line for line in solution.warnings)
 
 
 def test_what_no_budget_can_finish_is_said_with_its_length() -> None:

@@ -84,7 +84,7 @@ def test_the_last_of_a_fixed_number_may_use_all_that_is_left() -> None:
                 "were given up for others" in line for line in solution.warnings
             )
         finished = sum(not c.truncated for c in solution.candidates)
-        assert finished == 6 or any(f"{finished} of 6 samples came to their end" in line for line in solution.warnings)
+        assert finished == 6 or any(f"{finished} of 6 samples were completed" in line for line in solution.warnings)
 
 
 @pytest.mark.parametrize("failure", [None, RuntimeError("the engine is gone")])
@@ -242,6 +242,6 @@ def test_rows_that_are_given_up_for_others_are_said() -> None:
     endless = words(lambda seed: 10**6 if order.setdefault(seed, len(order)) == 3 else 5)
     solution = solve_and_show(make_run("2 + 2", 500, "best_of_n(n=12) | majority", endless)).solution
     assert any(
-        re.fullmatch(r"\d+ of 12 samples came to their end, \d+ were given up for others", line)
+        re.fullmatch(r"\d+ of 12 samples were completed, \d+ were given up for others", line)
         for line in solution.warnings
     )

@@ -95,10 +95,7 @@ def _with_model(
     if auto.model is None:
         name = shipped.fitting(model, task, verifiers, others)
         if name is None:
-            note = (
-                "auto has no performance model: votes decide, under a broad population of problems whose wrong answers "
-                "never repeat beside one, and draws plain samples"
-            )
+            note = "auto has no performance model here: it draws plain samples, and votes say when more are worth it"
             return auto, selection, (note,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))

@@ -499,7 +499,7 @@ class Search(Finishing):
         num_ended, wanted = sum(t.status == "finished" for t in paths), (ask.n or 0) * len(ask.paths)
         is_limited = ask.given_up or why.startswith("budget")
         if self._root in ask.paths and wanted > 1 and num_ended < wanted and is_limited:
-            self.notes.warn(f"{num_ended} of {wanted} samples came to their end, {why}")
+            self.notes.warn(f"{num_ended} of {wanted} samples were completed, {why}")
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it (an answer cue, "Wait").

@@ -67,7 +67,7 @@ class JsonTask(Task):
             known_names = {} if self._schema is None else self._schema.schema.get("properties", {})
             unknown_names = [name for name in names if known_names and name not in known_names]
             if unknown_names:
-                raise unknown_name("member of the schema in vote", unknown_names[0], known_names)
+                raise unknown_name("member in vote", unknown_names[0], known_names)
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
