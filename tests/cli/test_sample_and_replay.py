@@ -148,8 +148,29 @@ def test_the_table_is_for_people(sampled):
     lines = text.splitlines()
     assert "model      toy" in lines
     assert "problems   6" in lines
-    assert any("pass@k" in line and "replayed, exact" in line for line in lines)
-    assert any("best_of_majority" in line and "% by drawing" in line for line in lines)
+    assert "points     replayed" in lines
+    (exact,) = (line for line in lines if line.startswith("pass@k"))
+    (drawn,) = (line for line in lines if line.startswith("best_of_n | best_of_majority"))
+    assert ("±" in exact, "±" in drawn) == (False, True)
+
+
+def test_blocks_of_the_default_table_begin_with_the_strategy(sampled, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    facts, *blocks = sampled("replay").stdout.split("\n\n")
+    assert "points     replayed" in facts
+    assert [block.split()[0] for block in blocks] == ["strategy", "strategy"]
+    assert max(len(line) for block in blocks for line in block.splitlines()) <= 80
+
+
+def test_a_replay_is_drawn_against_the_samples_in_both_orders(sampled, tmp_path):
+    pytest.importorskip("matplotlib", reason="figures need the extra experiments")
+    figure = tmp_path / "figure.svg"
+    done = sampled("replay", "--strategy", "best_of_n | majority", "--order", "both", "--plot", figure)
+    assert done.exit_code == 0, done.output
+    text = figure.read_text()
+    assert all(words in text for words in ("samples per problem", "majority, recorded order", "majority, all order"))
+    refused = sampled("replay", "--plot", tmp_path / "figure.gif")
+    assert (refused.exit_code, refused.stdout) == (2, "")
 
 
 @pytest.mark.slow

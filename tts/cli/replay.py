@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,6 +41,10 @@ def replay(  # noqa: PLR0913 - the options of the command
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")
     ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw accuracy against samples, in FILE.png, FILE.svg or FILE.pdf."),
+    ] = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
     store: StoreFile = None,
@@ -51,8 +57,11 @@ def replay(  # noqa: PLR0913 - the options of the command
     """
     from tts.experiments.analysis.points import points_of
     from tts.experiments.api import Study
-    from tts.experiments.output import tables
+    from tts.experiments.output import plots, tables
 
+    if plot is not None:
+        plots.check_path(plot)
+        plots.style_context()
     form = form_of(csv=as_csv, json=as_json)
     sizes = _sizes(n)
     stored = Study.from_store(study, store=store)
@@ -61,6 +70,11 @@ def replay(  # noqa: PLR0913 - the options of the command
     for is_recorded in _orders(order):
         replays += stored.replay(strategy or (), sizes, first=is_recorded, **options)
     print_table(tables.format_rows(points_of(replays), form, table_width()), form)
+    if plot is not None:
+        curves = [replayed.curve for replayed in replays]
+        if order == "both":
+            curves = [replace(one.curve, label=f"{one.curve.label}, {one.order} order") for one in replays]
+        plots.save(plots.draw(curves, "samples"), plot)
 
 
 def _orders(order: str) -> list[bool]:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from tts.experiments.datasets.rows import BadRow, PlacedRow, answer_in
 from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
-from tts_addons.logs.layouts import PLAIN, USUAL, Paths, layout_of
+from tts_addons.logs.layouts import LISTS, PLAIN, USUAL, Paths, layout_of
 from tts_addons.logs.paths import has_path, value_at
 from tts_addons.logs.source import COMPARED, SourceFacts, place_errors
 
@@ -37,6 +38,7 @@ _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 # reasons why a sample ended, at a limit or by itself
 CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
+_VERDICTS: Final = re.compile(r"\[ *(true|false|[01])( *, *(true|false|[01]))* *\]", re.IGNORECASE)
 _DEEPEST: Final = 8  # of nested parts of a message
 _COMMAND: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[A-Za-z])(?!u[0-9a-fA-F]{4})")
 _LONGEST: Final = 100_000  # characters of a reference that is read as a list
@@ -149,14 +151,16 @@ class SampleFields:
         self._facts.seen.update(dict.fromkeys(row))
         names = self._names(row)
         values = {meaning: _read_cell(_value(row, name), meaning) for meaning, name in names.items()}
-        values = {meaning: value for meaning, value in values.items() if value is not None}
+        values = _lists_in_cells({meaning: value for meaning, value in values.items() if value is not None}, names)
         if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
             raise self._nothing(row)
         if "text" in values and "answer" in values:
             values = self._settle_answer(row, values, names)
         self._note_meanings(values, names)
         values["reference"] = self._reference(listing(values.get("reference")))
-        values["text"] = text_in(values.get("text"))
+        if "text" in values:
+            values["text"] = text_in(values["text"])
+        self._check_samples(row, values, names)
         is_repeat = self._named_fields.get("sample") == NONE or self._layout.repeats
         for number, sample_values in enumerate(_spread(values, self._named_fields.keys(), self._facts)):
             sample = _sample(self._check_scores(sample_values), place if number == 0 else f"{place}, sample {number}")
@@ -229,6 +233,7 @@ class SampleFields:
             return paths if all(has_path(row, path) for path in paths.values()) else None
         if meaning not in self._chosen_fields:
             candidates = (paths,) if isinstance(paths, str) else paths
+            candidates = [path for path in candidates if path not in LISTS or _size(listing(row.get(path)))]
             found = [path for path in candidates if path not in other_fields and has_path(row, path)]
             if not found:
                 return None
@@ -259,11 +264,11 @@ class SampleFields:
         name = names["answer"]
         if "answer" in self._named_fields:
             return values
-        if name == "answer" and self._named_fields.get("reference") != NONE and not self._has_reference(row):
-            of_problem = "" if isinstance(values["answer"], list) else "--field reference=answer or "
+        is_doubtful = name in ("answer", "answers") and not 1 < _size(values["answer"]) == _size(values["text"])
+        if is_doubtful and self._named_fields.get("reference") != NONE and not self._has_reference(row):
             raise BadRow(
-                "it has texts and a field 'answer', which may be the reference or the answers of the model; "
-                f"name it by {of_problem}--field answer=answer"
+                f"it has texts and a field {name!r}, which may be the reference or the answers of the model; "
+                f"name it by --field reference={name} or --field answer={name}"
             )
         if name == "answer" and names["text"] == "text" and "text" not in self._named_fields:
             return values
@@ -275,16 +280,37 @@ class SampleFields:
             return True
         return any(usual in row for usual in USUAL["reference"])
 
+    def _check_samples(self, row: Mapping[str, Any], values: Mapping[str, Any], names: Mapping[str, Paths]) -> None:
+        """Refuse a row of verdicts, answers or scores whose texts or answers are in fields that are not read.
+
+        Raises:
+            BadRow: there are such fields, or one text or answer stands beside a list of verdicts.
+        """
+        size = max((_size(value) for name, value in values.items() if name in _OF_SAMPLE), default=0)
+        shown = {name: values[name] for name in ("text", "answer", _COMPARED) if name in values}
+        if size < 2 or "text" in self._named_fields or any(isinstance(value, list) for value in shown.values()):
+            return
+        if "text" in shown and not isinstance(values.get("correct"), list):
+            return  # the list may be the scores of steps
+        read_fields = {name for path in names.values() for name in _names_in(path)}
+        fields = [name for name in _possible_fields(row) if name not in read_fields and _size(row[name]) == size]
+        cures = [f"--field text={name}" for name in fields if _may_be("text", row[name])]
+        cures += [f"--field text={name}.*.text" for name in fields if isinstance(row[name][0], Mapping)]
+        if not cures and isinstance(values.get("correct"), list) and shown:
+            cures = ["--field text=-" if "text" in shown else f"--field reference={names['answer']}"]
+        if cures:
+            field_names = ", ".join(map(repr, row))
+            raise BadRow(
+                f"it has a list of {size} values, but no list of texts or answers is read from its fields {field_names}; "
+                f"name them by {cures[0]}"
+            )
+
     def _nothing(self, row: Mapping[str, Any]) -> BadRow:
         """Return the error of a row without a sample, with a hint that names a likely field.
 
         Fields that may have the reference or another meaning are not named.
         """
-        other_names: set[str] = set()
-        for meaning, usual_names in USUAL.items():
-            if meaning not in _SHOW_SAMPLES:
-                other_names.update(usual_names)
-        fields = [name for name in row if name not in other_names and not _OF_REFERENCES.search(name)]
+        fields = _possible_fields(row)
         likely_fields: list[tuple[str, str]] = []  # each with its meaning, the likeliest first
         for meaning in _SHOW_SAMPLES:
             possible_fields = [field for field in fields if _may_be(meaning, row[field])]
@@ -372,6 +398,17 @@ def without_costs(scores: Mapping[str, Any], facts: SourceFacts) -> dict[str, An
     for role in filter(_COST.fullmatch, scores):
         facts.notes[f"values of {role!r} are costs, and are not read as scores"] += 1
     return {role: score for role, score in scores.items() if not _COST.fullmatch(role)}
+
+
+def _possible_fields(row: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a row that may have samples: no reference, and of no other usual meaning."""
+    others = {name for meaning, names in USUAL.items() if meaning not in _SHOW_SAMPLES for name in names}
+    return [name for name in row if name not in others and not _OF_REFERENCES.search(name)]
+
+
+def _size(value: Any) -> int:
+    """Return the length of a list; 0: another value."""
+    return len(cast("list[Any]", value)) if isinstance(value, list) else 0
 
 
 def _may_be(meaning: str, value: Any) -> bool:
@@ -537,7 +574,8 @@ def _answer(values: Mapping[str, Any], name: str) -> str | None:
 def _text(values: Mapping[str, Any], name: str) -> str | None:
     value = values.get(name)
     if value is not None and not isinstance(value, str):
-        raise BadRow(f"its {name} is {quote(value)}, but must be a text")
+        cure = "; name the text in it by a path, such as --field text=samples.*.text" * isinstance(value, Mapping)
+        raise BadRow(f"its {name} is {quote(value)}, but must be a text{cure}")
     return value
 
 
@@ -569,6 +607,22 @@ def _prompt(value: Any) -> Prompt | None:
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _lists_in_cells(values: dict[str, Any], names: Mapping[str, Paths]) -> dict[str, Any]:
+    """Return values in which cells of CSV that write a list of texts or verdicts are lists.
+
+    Such a list is as long as another list of the row, or has a name of lists.
+    """
+    lists = {name: listing(values.get(name)) for name in ("text", "answer")}
+    verdicts = values.get("correct")
+    if isinstance(verdicts, str) and _VERDICTS.fullmatch(verdicts):
+        lists["correct"] = json.loads(verdicts.lower())
+    sizes = Counter(_size(value) for name, value in {**values, **lists}.items() if name in _OF_SAMPLE)
+    for name, value in lists.items():
+        if _size(value) and (sizes[_size(value)] > 1 or names.get(name) in LISTS):
+            values[name] = value
+    return values
 
 
 def _verdict(value: Any, name: str) -> bool | None:

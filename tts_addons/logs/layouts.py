@@ -110,15 +110,18 @@ def _choices(text: str) -> Mapping[str, Paths]:
     }  # fmt: skip
 
 
+LISTS: Final = ("samples", "outputs", "texts")  # names of texts only where the value is a list
 # The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
 USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx", "problem_idx"),
     "sample": ("sample", "sample_id", "epoch"),
     "prompt": ("prompt", "question", "input"),
-    "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation"),
-    "answer": ("prediction", "pred", "answer"),
+    "text": (
+        "text", "completions", "completion", "responses", "response", "output", "generations", "generation", *LISTS,
+    ),
+    "answer": ("prediction", "pred", "answer", "predictions", "preds", "answers"),
     "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
-    "correct": ("correct", "right", "is_correct", "is_corrects"),
+    "correct": ("correct", "right", "is_correct", "is_corrects", "corrects"),
     "tokens": ("tokens", "num_tokens", "completion_tokens", "output_tokens"),
     "usd": ("usd", "cost_usd"),
     "scores": ("scores", "score", "reward"),
@@ -133,7 +136,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "shared": ("shared",),
     "same": ("same",),
     "model": ("model", "model_name", "model_id"),
-}
+}  # fmt: skip
 PLAIN: Final = Layout(name="", needs=(), paths=USUAL)  # of rows of no well-known program
 _BATCH: Final = ("custom_id", "response.body")
 _MONKEYS: Final[Mapping[str, Paths]] = {

@@ -106,3 +106,14 @@ def test_recorded_order_stands_beside_the_mean_over_orders_with_dollars(tts, tmp
     assert "must be the price of prompts and that of output" in tts("replay", "mine", "--prices", "1/M", *store).stderr
     shared = tts("replay", "mine", "--strategy", "auto", "--total", "--n", "2", "--order", "recorded", *store)
     assert shared.exit_code == 0, shared.output
+
+
+def test_the_default_replay_of_scored_samples_is_one_table_of_eighty_columns(tts, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    store = ("--store", str(tmp_path / "store.sqlite"))
+    assert tts("import", str(tmp_path / "mine.jsonl"), "--field", "scores.main=rm", *store).exit_code == 0
+    facts, table = tts("replay", "mine", *store).stdout.split("\n\n")
+    assert "points     replayed" in facts
+    assert "best_of_majority" in table
+    assert max(map(len, table.splitlines())) <= 80

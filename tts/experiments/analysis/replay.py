@@ -173,14 +173,20 @@ def _warn_of_lengths(plan: Plan | str, pools: Sequence[ProblemPool]) -> None:
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
     """Return the default strategies: pass@k, a random choice, the vote, and selections by score or tests.
 
-    Selections by score need a score of every sample, and selections by tests the outcomes of its tests.
+    The vote needs an answer. Selections by score need a score of every sample, and selections by tests the outcomes of
+    its tests.
     """
-    selections = ["majority"]
+    selections = ["majority"] if have_answers(pools) else []
     if all(pool.has("main") for pool in pools):
         selections += ["best", "weighted", "best_of_majority"]
     if all("tests" in sample.steps for pool in pools for sample in pool.drawn):
         selections.append("codet(verifier='tests')")
     return [COVERAGE, CHANCE, *(f"best_of_n | {selection}" for selection in selections)]
+
+
+def have_answers(pools: Sequence[ProblemPool]) -> bool:
+    """Return whether a sample has an answer."""
+    return any(drawn.answer_class is not None for pool in pools for drawn in pool.drawn)
 
 
 def sizes_of(pools: Sequence[ProblemPool]) -> list[int]:

@@ -6,12 +6,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from tts.experiments.analysis.averaging import MEASURES
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.replay import (
     DRAWS,
     Prices,
     ReplayedCurve,
     fitting_strategies,
+    have_answers,
     problems_without_answer,
     replay,
     sizes_of,
@@ -58,7 +60,8 @@ class Replayable(ABC):
                 size cannot be replayed, or `shared` is given without `auto`.
 
         Warns:
-            PartialResults: results that are no pools, or problems without a reference answer, are left out.
+            PartialResults: results that are no pools, or problems without a reference answer, are left out; or no
+                sample has an answer, which all but the measures need.
         """
         pools = self._pools()
         chosen_strategies = strategies or fitting_strategies(pools)
@@ -74,6 +77,11 @@ class Replayable(ABC):
             shared=shared,
             prices=prices,
         )
+        if not have_answers(pools) and not (strategies and MEASURES.keys() >= set(strategies)):
+            warnings.warn(
+                PartialResults("no sample has an answer, so that no vote can be right; name the texts in the import"),
+                stacklevel=2,
+            )
         unanswered_problems = problems_without_answer(pools)
         if unanswered_problems:
             warnings.warn(

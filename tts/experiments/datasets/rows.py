@@ -86,11 +86,16 @@ class Fields:
         used_fields = (problem_field, answer_field, id_field)
         return Problem(
             prompt=prompt_in(row, problem_field),
-            answer=answer_in(row, answer_field),
+            answer=self._reference(row.get(answer_field)) or answer_in(row, answer_field),
             id=answer_in(row, id_field),
             task=self.task,
             metadata={name: value for name, value in row.items() if name not in used_fields},
         )
+
+    def _reference(self, value: Any) -> str | None:
+        """Return a reference of the task "json" that is an object or a list, as text; None: another value."""
+        is_nested = self.task == "json" and isinstance(value, Mapping | list | tuple)
+        return json.dumps(value, ensure_ascii=False) if is_nested else None
 
     def meet(self, row: Mapping[str, Any]) -> None:
         """Record the names of a row's fields."""

@@ -418,12 +418,10 @@ def _short(value: float | None) -> str:
 
 
 def _origin(point: Point) -> str:
-    """Return whether a point was run or replayed, and the error of a replayed point, in words."""
-    if point.drawing_error is None:
+    """Return whether a point was run or replayed, and from which order of samples."""
+    if point.order is None:
         return "live"
-    if point.drawing_error:
-        return f"replayed, ± {format_percent(point.drawing_error)} by drawing"
-    return "replayed, recorded order" if point.order == "recorded" else "replayed, exact"
+    return "replayed, recorded order" if point.order == "recorded" else "replayed"
 
 
 _LEFT: Final = frozenset(
@@ -493,6 +491,7 @@ _POINT: Final[Mapping[str, Callable[[Point], str]]] = {
     "answered": lambda point: "" if point.answered is None else format_percent(point.answered),
     "coverage": lambda point: "" if point.coverage is None else format_percent(point.coverage),
     "accuracy [95 %]": lambda point: percent_with_interval(point.accuracy),
+    "error": lambda point: f"± {format_percent(point.drawing_error)}" if point.drawing_error else "",
 }
 _PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
     "data set": lambda row: row.dataset,
