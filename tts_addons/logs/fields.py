@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, quote, unknown_name
-from tts.experiments.datasets.rows import BadRow, PlacedRow, answer_in
+from tts.experiments.datasets.rows import BadRow, PlacedRow, answer_in, reference_in
 from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
@@ -544,7 +544,7 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         text=_text(values, "text"),
         answer=_answer(values, "answer"),
         compared=_answer(values, _COMPARED),
-        reference=answer_in(values, "reference"),
+        reference=reference_in(values, "reference"),
         correct=_verdict(values.get("correct"), "correct"),
         tokens=whole_number(tokens, "tokens"),
         usd=dollars(values.get("usd"), "usd"),
@@ -567,7 +567,7 @@ def _answer(values: Mapping[str, Any], name: str) -> str | None:
     """Return an answer; "": the row has an empty answer; None: the row has no field of answers."""
     if name not in values:
         return None
-    answer = answer_in(values, name)
+    answer = reference_in(values, name)
     return "" if answer is None else answer
 
 

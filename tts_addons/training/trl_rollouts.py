@@ -23,7 +23,7 @@ from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_int
 from tts.errors import ConfigError, quote
-from tts.experiments.datasets.rows import answer_in
+from tts.experiments.datasets.rows import reference_in
 from tts.search.parts import Plan, Strategy
 from tts.solver.model_cache import LOOP
 from tts.solver.solver import Solver
@@ -138,7 +138,7 @@ class TrlRollouts:
                     continue
                 for i, row in enumerate(rows):
                     text = prompt_text(Problem(row["prompt"]).prompt)
-                    answer = answers.get(text) if column is None else answer_in(row, column)
+                    answer = answers.get(text) if column is None else reference_in(row, column)
                     if answer is None and self.reward is None:
                         where = "answers" if column is None else f"its column {column!r}"
                         raise ConfigError(

@@ -163,6 +163,17 @@ def test_numbers_are_written_as_they_are(tmp_path: Path):
     ]
 
 
+def test_objects_and_lists_are_references_of_the_task_json(tmp_path: Path):
+    lines = ['{"problem": "1", "answer": {"name": "Åsa"}}', '{"problem": "2", "answer": [1, null]}']
+    problems = load("file", path=written(tmp_path, lines), task="json")
+    assert [problem.answer for problem in problems] == ['{"name": "Åsa"}', "[1, null]"]
+    problems, message = left_out(written(tmp_path, lines))
+    assert [problem.answer for problem in problems] == ['{"name": "Åsa"}']
+    assert "task: json" in message
+    with pytest.raises(ConfigError, match="task: json"):
+        load("file", path=written(tmp_path, lines), task="math")
+
+
 def test_a_limit_takes_the_first_and_a_seed_draws_an_order(tmp_path: Path):
     path = written(tmp_path, [{"problem": f"{i} + 1?", "id": f"p{i}"} for i in range(50)])
     names = [problem.id for problem in load("file", path=path)]

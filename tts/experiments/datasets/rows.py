@@ -42,7 +42,7 @@ class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
     `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer,
-    a text or a number. `id` is a text or a whole number. Answer and id may be missing, empty or null: without an id,
+    a text or a number, or an object or a list as in `reference_in`. `id` is a text or a whole number. Answer and id may be missing, empty or null: without an id,
     the problem's hash is used.
 
     Args:
@@ -86,16 +86,11 @@ class Fields:
         used_fields = (problem_field, answer_field, id_field)
         return Problem(
             prompt=prompt_in(row, problem_field),
-            answer=self._reference(row.get(answer_field)) or answer_in(row, answer_field),
+            answer=reference_in(row, answer_field, self.task),
             id=answer_in(row, id_field),
             task=self.task,
             metadata={name: value for name, value in row.items() if name not in used_fields},
         )
-
-    def _reference(self, value: Any) -> str | None:
-        """Return a reference of the task "json" that is an object or a list, as text; None: another value."""
-        is_nested = self.task == "json" and isinstance(value, Mapping | list | tuple)
-        return json.dumps(value, ensure_ascii=False) if is_nested else None
 
     def meet(self, row: Mapping[str, Any]) -> None:
         """Record the names of a row's fields."""
@@ -172,7 +167,9 @@ def collect(
         reason = f"; {left_out[0]}" if left_out else ""
         raise ConfigError(
             f"{where} has no problem, but must have one{reason}",
-            hint="give it rows that each have a problem, or name its columns with fields=",
+            hint="correct the rows, or name other columns with fields="
+            if left_out
+            else "give it rows that each have a problem",
         )
     if left_out:
         warnings.warn(RowsLeftOut(_name(where, left_out)), stacklevel=2)
@@ -291,6 +288,27 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"its {name} is {quote(value)}, but must be a text")
     return _writable(value, name)
+
+
+def reference_in(row: Mapping[str, Any], name: str, task: str | None = None) -> str | None:
+    """Return the reference in a field as text; None: the field is missing, blank or NaN.
+
+    Objects and lists become JSON under the task "json". Without a task, objects and lists of objects do.
+
+    Raises:
+        BadRow: the field has another kind of value.
+    """
+    value = row.get(name)
+    if not isinstance(value, Mapping | list | tuple):
+        return answer_in(row, name)
+    items = [value] if isinstance(value, Mapping) else cast("list[Any]", value)
+    are_objects = bool(items) and all(isinstance(item, Mapping) for item in items)
+    if (task or "").partition("(")[0] == "json" or (task is None and are_objects):
+        return _writable(json.dumps(value, ensure_ascii=False, default=str), name)
+    raise BadRow(
+        f"its {name} is {quote(value)}, but must be a text or a number; with task: json beside the data set it may be "
+        "an object or a list"
+    )
 
 
 def answer_in(row: Mapping[str, Any], name: str) -> str | None:
