@@ -368,8 +368,8 @@ class Study(Replayable):
                 changes no colour.
             labels: Words in place of strategies or of labels of lines; None: none.
             ax: Axes of matplotlib to draw in, without a caption, for figures of your own: matplotlib then sets size,
-                title, limits, labels of the axes and the place of the legend. Without a layout such as "constrained",
-                the axes become narrower by the width of the legend.
+                title, limits, labels of the axes and the place of the legend. The legend is below narrow axes.
+                Without a layout such as "constrained", the axes make room for it.
 
         Returns:
             What each other curve gains over the baseline; empty without one.

@@ -301,8 +301,8 @@ class SampleFields:
         if cures:
             field_names = ", ".join(map(repr, row))
             raise BadRow(
-                f"it has a list of {size} values, but no list of texts or answers is read from its fields {field_names}; "
-                f"name them by {cures[0]}"
+                f"it has a list of {size} values, but no list of texts or answers is read from its fields "
+                f"{field_names}; name them by {cures[0]}"
             )
 
     def _nothing(self, row: Mapping[str, Any]) -> BadRow:

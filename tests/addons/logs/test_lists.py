@@ -34,7 +34,7 @@ def test_a_count_of_samples_is_no_text():
 
 def test_cells_of_csv_have_lists_as_long_as_others(tmp_path):
     path = tmp_path / "rows.csv"
-    cells = "\"['\\boxed{1}', '\\boxed{2}']\",\"[True, False]\",\"[0.25, 0.5]\""
+    cells = '"[\'\\boxed{1}\', \'\\boxed{2}\']","[True, False]","[0.25, 0.5]"'
     path.write_text(f"problem,reference,samples,correct,scores\np,1,{cells}\n")
     (problem,) = tts.Pool.from_files(path, task="math").problems
     assert [(one.given, one.scores["main"]) for one in problem.drawn] == [(True, 0.25), (False, 0.5)]

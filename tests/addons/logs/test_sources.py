@@ -172,7 +172,7 @@ def test_hints_name_fields_whose_content_can_have_the_meaning():
     with pytest.raises(ConfigError, match="--field text=completion_text") as refused:
         tts.Pool.from_rows([{"problem": "p", "texts": 7, "completion_text": "a"}])
     assert "text=texts" not in str(refused.value)
-    with pytest.raises(ConfigError, match="name it by .*--field answer=answer"):
+    with pytest.raises(ConfigError, match=r"name it by .*--field answer=answer"):
         tts.Pool.from_rows([{"problem": "p", "text": ["a", "b"], "answer": ["1", "2", "3"]}])
 
 

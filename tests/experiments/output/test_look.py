@@ -95,6 +95,28 @@ def test_a_legend_of_ones_own_axes_covers_no_line() -> None:
     assert not whole.overlaps(panel.xaxis.label.get_window_extent())
 
 
+@pytest.mark.parametrize("layout", ["constrained", None])
+@pytest.mark.parametrize("number", [3, 6])
+def test_at_the_width_of_a_journal_s_column_the_legend_is_below_and_whole(number: int, layout: Any) -> None:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    names = ["majority", "weighted", "best", "best_of_majority", "unanimous(window=4) | best", "confidence"]
+    with rc_context({"legend.fontsize": 7}):
+        mine = Figure(figsize=(3.35, 2.5), layout=layout)
+        panel = mine.subplots()
+        plots.draw([curve(f"best_of_n | {name}") for name in names[:number]], ax=panel)
+        mine.draw_without_rendering()
+    legend = panel.get_legend()
+    assert legend is not None
+    whole = legend.get_window_extent()
+    label = panel.xaxis.label.get_window_extent()
+    assert all(6 <= text.get_fontsize() <= 7 for text in legend.get_texts())
+    assert (whole.y1 <= label.y0, whole.y0 >= -1, whole.x0 >= -1, whole.x1 <= mine.bbox.x1 + 1) == (True,) * 4
+    assert panel.get_window_extent().width > 0.7 * mine.bbox.width
+    assert panel.get_window_extent().height > 0.25 * mine.bbox.height
+
+
 def test_lines_of_one_strategy_have_its_colour_and_differ_otherwise() -> None:
     def line(strategy: str, label: str) -> Any:
         return dataclasses.replace(curve(label), strategy=strategy)

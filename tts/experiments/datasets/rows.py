@@ -41,9 +41,9 @@ PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
 class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
-    `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer,
-    a text or a number, or an object or a list as in `reference_in`. `id` is a text or a whole number. Answer and id may be missing, empty or null: without an id,
-    the problem's hash is used.
+    `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer:
+    a text, a number, or JSON as in `reference_in`. `id` is a text or a whole number. Answer and id may be missing,
+    empty or null: without an id, the problem's hash is used.
 
     Args:
         names: The names of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name

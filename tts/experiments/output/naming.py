@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _INK, _SOFT = "#1A1A1A", "#5A5A5A"
 _NAME = 0.145  # height in inches of a name at the end of a line
 _MOST_ROWS = 8  # rows of a legend beside a panel
+_BESIDE, _BELOW = 0.35, 0.28  # shares of a caller's panel that a legend may take of its width, or of its height
+_GAP = 0.05  # inches between a panel and the legend below it
+_LEAST_SIZE = 6.0  # points of the smallest letters of a legend
 _CHARACTERS_PER_INCH = 19  # of a caption
 
 
@@ -64,7 +68,7 @@ def name_lines(
                 panel_ends += [(x, y, line) for index, x, y in line.ends if index == panel_index]
             _name_ends(panel, panel_ends, labels)
     else:
-        _legend(figure if own else axes[0], axes, lines, labels, front=front)
+        _legend(figure if own else None, axes, lines, labels, front=front)
 
 
 def are_named_at_ends(lines: Sequence[NamedLine]) -> bool:
@@ -101,7 +105,7 @@ def caption(figure: Figure, facts: Sequence[str]) -> None:
 
 
 def _legend(
-    owner: Figure | Axes,
+    owner: Figure | None,
     axes: Sequence[Axes],
     lines: Sequence[NamedLine],
     labels: Mapping[str, str],
@@ -111,7 +115,7 @@ def _legend(
     """Draw the legend beside one panel, or above several.
 
     Args:
-        owner: The figure, or the axes of a caller's own figure. The legend is placed outside of it.
+        owner: The figure, outside of which the legend is placed; None: the one panel is a caller's own.
         axes: The panels.
         lines: The lines.
         labels: The words for a line, by the line's label.
@@ -125,13 +129,39 @@ def _legend(
     if front is not None:
         handles.append(Line2D([], [], **front))
         words.append("Pareto front")
+    looks = {"frameon": False, "labelcolor": _INK, "borderaxespad": 0, "alignment": "left"}
+    if owner is None:
+        _fit_legend(axes[0], handles, words, looks)
+        return
     if len(axes) == 1:
         place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
     else:
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.02), "ncols": min(len(words), len(axes), 3)}
-    owner.legend(
-        handles, words, frameon=False, handlelength=3.2, labelcolor=_INK, borderaxespad=0, alignment="left", **place
-    )
+    owner.legend(handles, words, handlelength=3.2, **looks, **place)
+
+
+def _fit_legend(panel: Axes, handles: Sequence[Any], words: Sequence[str], looks: Mapping[str, Any]) -> None:
+    """Draw the legend beside a caller's panel, or below it where it would take much of the width.
+
+    Below, the letters become smaller than the caller's setting where the legend has no room otherwise.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = panel.figure
+    room = panel.bbox.x1 - max(0, panel.yaxis.get_tightbbox().x0)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+    legend = panel.legend(handles, words, handlelength=3.2, **looks, **place)
+    if legend.get_window_extent().width <= _BESIDE * room:
+        return
+    depth = (panel.bbox.y0 - panel.xaxis.get_tightbbox().y0) / figure.dpi + _GAP
+    below = panel.transAxes + ScaledTranslation(0, -depth, figure.dpi_scale_trans)
+    place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below}
+    size = legend.get_texts()[0].get_fontsize()
+    for letters, ncols in product(np.linspace(size, min(size, _LEAST_SIZE), 6), (3, 2, 1)):
+        form = {"fontsize": letters, "ncols": ncols, "handlelength": 1.7, "columnspacing": 0.6, "labelspacing": 0.4}
+        box = panel.legend(handles, words, **form, **looks, **place, handletextpad=0.4).get_window_extent()
+        if box.width <= room and box.height <= _BELOW * panel.bbox.height:
+            return
 
 
 def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], labels: Mapping[str, str]) -> None:

@@ -98,8 +98,9 @@ def draw(
         front: Whether to mark the Pareto front, where there are several curves.
         labels: The words of the legend for a line, by the line's label.
         order: All curves of a study, by whose order a strategy has the same colour in all its figures; (): `curves`.
-        ax: The axes to draw one panel in, whose figure is returned without a caption. The legend is beside the axes. If
-            the figure has no layout such as "constrained", the axes are narrowed to make room for it.
+        ax: The axes to draw one panel in, whose figure is returned without a caption. The legend is beside the axes,
+            or below them where they are narrow. If the figure has no layout such as "constrained", the axes make room
+            for it. Its letters have at most the size of the caller's `legend.fontsize`.
 
     Costs that differ by a factor of 5 have a logarithmic axis, if none is 0.
 
@@ -107,7 +108,7 @@ def draw(
         ConfigError: no curve has the axis, or `ax` is given for several panels.
         MissingDependency: matplotlib is not installed.
     """
-    style = style_context()
+    style = style_context(own=ax is None)
     drawn_curves, curves_without_axis = _with_axis(curves, x)
     panels = _curves_by_panel(drawn_curves)
     if ax is not None and len(panels) > 1:
@@ -127,9 +128,15 @@ def draw(
                 panel.set_title(_panel_title(dataset, group, panel_curves), loc="left", color=_INK)
         _dress(axes, x, logarithmic=_is_log(drawn_curves, x))
         has_front = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
+        is_unplaced = ax is not None and figure.get_layout_engine() is None
+        if ax is not None:
+            _shrink_label(ax)
+        if is_unplaced:  # the ends of ticks need room too
+            _narrow(axes[0])
+            _shrink_label(axes[0])
         name_lines(figure, axes, lines, labels, front=_FRONT if has_front else None, own=ax is None)
-        if ax is not None and figure.get_layout_engine() is None:
-            _narrow(ax)
+        if is_unplaced:
+            _narrow(axes[0])
         if ax is None:
             front_facts = ["grey discs: Pareto front"] if has_front and are_named_at_ends(lines) else []
             caption(figure, _facts(drawn_curves, curves_without_axis, x, bands=bands) + front_facts)
@@ -198,13 +205,17 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def style_context() -> AbstractContextManager[None]:
+def style_context(*, own: bool = True) -> AbstractContextManager[None]:
     """Return a context that draws figures in this package's style.
+
+    Args:
+        own: Whether this package made the figure; else the caller's sizes and families of letters stay.
 
     Raises:
         MissingDependency: matplotlib is not installed.
     """
-    return _matplotlib().rc_context(_RC)
+    letters = ("font.family", "font.size", "axes.labelsize", "axes.titlesize", "legend.fontsize")
+    return _matplotlib().rc_context({name: _RC[name] for name in _RC if own or name not in letters})
 
 
 def render(figure: Figure, form: str) -> bytes:
@@ -399,14 +410,27 @@ def _panels(count: int, lines: Sequence[NamedLine]) -> tuple[Figure, list[Axes]]
     return figure, axes[:count]
 
 
+def _shrink_label(ax: Axes) -> None:
+    """Make the letters of the label of the axis of costs smaller where it is wider than the axes."""
+    label = ax.xaxis.label
+    label.set_size(label.get_fontsize() * min(1.0, ax.bbox.width / label.get_window_extent().width))
+
+
 def _narrow(ax: Axes) -> None:
-    """Narrow axes so that their legend, or the names at the ends of lines, lies in the place that they had alone."""
+    """Narrow axes so that their legend, or the names at the ends of lines, lies in the place that they had alone.
+
+    If the legend is below, they become lower by its height.
+    """
     place = ax.get_position()
     box = ax.get_tightbbox()
     assert box is not None, "axes with lines are visible"
     drawn = box.transformed(ax.figure.transFigure.inverted())
     width = max(place.width - max(0.0, drawn.x1 - place.x1), _LEAST_SHARE * place.width)
-    ax.set_position((place.x0, place.y0, width, place.height))
+    legend = ax.get_legend()
+    rise = 0.0
+    if legend is not None and (legend_box := legend.get_window_extent()).y1 <= ax.bbox.y0:
+        rise = min(max(legend_box.height, -legend_box.y0) / ax.figure.bbox.height, (1 - _LEAST_SHARE) * place.height)
+    ax.set_position((place.x0, place.y0 + rise, width, place.height - rise))
 
 
 def _num_columns(count: int, *, names_at_ends: bool) -> int:

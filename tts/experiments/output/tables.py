@@ -438,8 +438,8 @@ _RESULT_COLUMNS: Final = frozenset(  # columns of results, which stay where all 
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
 _NOT_IN_PAPERS: Final = frozenset(  # columns that a LaTeX table leaves out unless they are chosen
-    {"setting", "runs", "reused", "cut short", "cancelled", "lost", "seconds, summed", "model seconds, summed",
-     "stopped by", "failed rows", "failed runs", "errors", "notes"}
+    {"setting", "runs", "reused", "cut short", "cancelled", "lost", "lost dollars", "seconds, summed",
+     "model seconds, summed", "stopped by", "failed rows", "failed runs", "errors", "notes"}
 )  # fmt: skip
 # columns that stay in tables of two rows or more, since times are equal only by chance
 _TIME_COLUMNS: Final = frozenset({"seconds, summed"})
@@ -464,6 +464,7 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "cut short": lambda row: f"{row.truncated_tokens:,}" if row.truncated_tokens else "",
     "cancelled": lambda row: f"{row.cancelled_tokens:,}",
     "lost": lambda row: f"{row.lost_tokens:,}",
+    "lost dollars": lambda row: "unknown" if row.lost_tokens and row.usd else "",  # the store counts tokens alone
     "FLOPs": lambda row: _format_number(row.flops, ".3g"),
     "dollars": lambda row: "unknown" if row.usd is None else format_usd(row.usd)[1:],
     "seconds, summed": lambda row: f"{row.seconds:,.1f}",
