@@ -41,10 +41,7 @@ def replay(  # noqa: PLR0913 - the options of the command
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")
     ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw accuracy against samples, in FILE.png, FILE.svg or FILE.pdf."),
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw accuracy against samples.")] = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
     store: StoreFile = None,

@@ -116,9 +116,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx", "problem_idx"),
     "sample": ("sample", "sample_id", "epoch"),
     "prompt": ("prompt", "question", "input"),
-    "text": (
-        "text", "completions", "completion", "responses", "response", "output", "generations", "generation", *LISTS,
-    ),
+    "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation", *LISTS),  # noqa: E501
     "answer": ("prediction", "pred", "answer", "predictions", "preds", "answers"),
     "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
     "correct": ("correct", "right", "is_correct", "is_corrects", "corrects"),

@@ -56,6 +56,14 @@ def test_the_error_by_group_is_that_of_the_plain_double_sum():
     assert "error by group" not in as_text([without])
 
 
+def test_the_dollars_of_lost_tokens_are_unknown_and_not_zero():
+    (row,) = rows_of(dataclasses.replace(run(0, right=True), usage=Usage(usd=2.5), lost_tokens=7))
+    facts = dict(line.split(maxsplit=2)[::2] for line in as_text([row]).splitlines() if line.startswith("lost dollars"))
+    assert facts == {"lost": "unknown"}
+    (whole,) = rows_of(dataclasses.replace(run(0, right=True), usage=Usage(usd=2.5)))
+    assert "lost dollars" not in as_text([whole])
+
+
 def test_the_table_says_what_curves_say():
     """Same estimate, same interval, in studies with any pattern of runs that are missing or failed."""
     for draws in map(np.random.default_rng, range(20)):

@@ -129,11 +129,8 @@ def draw(
         _dress(axes, x, logarithmic=_is_log(drawn_curves, x))
         has_front = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
         is_unplaced = ax is not None and figure.get_layout_engine() is None
-        if ax is not None:
-            _shrink_label(ax)
-        if is_unplaced:  # the ends of ticks need room too
-            _narrow(axes[0])
-            _shrink_label(axes[0])
+        if is_unplaced:
+            _narrow(axes[0])  # the ends of ticks need room too
         name_lines(figure, axes, lines, labels, front=_FRONT if has_front else None, own=ax is None)
         if is_unplaced:
             _narrow(axes[0])
@@ -408,12 +405,6 @@ def _panels(count: int, lines: Sequence[NamedLine]) -> tuple[Figure, list[Axes]]
     for panel in axes[count:]:
         panel.remove()
     return figure, axes[:count]
-
-
-def _shrink_label(ax: Axes) -> None:
-    """Make the letters of the label of the axis of costs smaller where it is wider than the axes."""
-    label = ax.xaxis.label
-    label.set_size(label.get_fontsize() * min(1.0, ax.bbox.width / label.get_window_extent().width))
 
 
 def _narrow(ax: Axes) -> None:
