@@ -178,6 +178,10 @@ def test_rows_that_cannot_be_continued_are_granted_whole() -> None:
     known = towards(Goal.SOLUTION, needed=10, begun=50, is_completed=True, longest=30, resumes=False)
     assert caps(known.plan({"tokens": 300})) == [60] * 5
     assert caps(known.plan({"tokens": 25})) == [12] * 2  # what is left where that cannot be paid
+    # a short first row says little of the others, which share what is left
+    few = towards(Goal.SOLUTION, count=3, needed=6, begun=1, is_completed=True, longest=6, resumes=False, wanted=3)
+    assert caps(few.plan({"tokens": 1500})) == [500] * 3
+    assert caps(few.but(wanted=10).plan({"tokens": 1500}))[0] == 150
 
 
 def test_programs_share_what_is_left_with_those_that_begin_later() -> None:

@@ -27,6 +27,7 @@ from tts.types import Trajectory
 
 _LENGTHS_PER_ROW = 4  # expected lengths that a row may take before it is given up
 _LENGTHS_TO_BEGIN = 16  # expected lengths that the budget must pay each row of a fixed number, for all to begin at once
+_MOST_SHARERS = 64  # rows among which a row that cannot be continued gets an equal part of what is left
 _SHARE = 0.5  # the part of the amount left at its beginning that a row may take in any case
 
 _NO_RATES = Rates()
@@ -240,7 +241,8 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
             if count == 1:  # the first row is written even where its score cannot be paid
                 return _plan_first_row(price, places, free, min(cap, portion))
         else:
-            whole_row = 0 if resumes else min(cap, max(_LENGTHS_PER_ROW * needed, 2 * longest))
+            share = price.tokens(cap, left, part=1 / min(wanted, _MOST_SHARERS))
+            whole_row = 0 if resumes else min(cap, max(_LENGTHS_PER_ROW * needed, 2 * longest, share))
             begun = count if together and pays_plenty(price, needed, wanted, left) else begun
             count, typical = _size_by_lengths(
                 price, count, left, needed=needed, whole_row=whole_row, begun=begun, at_cap=at_cap

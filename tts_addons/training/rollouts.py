@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Unpack
@@ -43,7 +44,6 @@ from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.plan import parse
 from tts.search.search import Search
 from tts.solver.api import SolveOptions, make_solver
-from tts.solver.checks import LOG
 from tts.solver.solver import ProblemLike, Solver
 from tts.types import Candidate, Problem, Solution
 from tts_addons.training.records import PathSample, PathTokens, search_rows
@@ -137,7 +137,8 @@ class Rollouts:
 
     Args:
         groups: A group for each prompt, in the order given.
-        spent: The cost of all samples, by unit of the total, verifiers of the solver included.
+        spent: The cost of all samples, by unit of the total, verifiers of the solver included. Flops and dollars that
+            are not known are missing.
         stopped_by: Why no more samples were drawn.
     """
 
@@ -435,15 +436,17 @@ class _Drawing:
         self._expected_cost = float(run.expected_tokens or run.setup.task.typical_tokens())  # until a cost is known
         backend = run.setup.backends["policy"]
         if not backend.caps.token_ids:
-            LOG.warning(
-                "the backend %r shows no token ids: Rollout.tokens will be None, and trainers that need them cannot "
-                "use these rollouts; run the model in this process, such as with backend='engine'",
-                backend.name,
+            warnings.warn(
+                f"the backend {backend.name!r} shows no token ids: Rollout.tokens will be None, and trainers that need "
+                "them cannot use these rollouts; run the model in this process, such as with backend='engine'",
+                stacklevel=3,
             )
 
     def spending(self) -> dict[str, float]:
-        """Return what was spent of the account, by unit."""
-        return {unit: amount - self._spent_before.get(unit, 0) for unit, amount in self._account.spent.items()}
+        """Return what was spent of the account, by unit, without those that are not known."""
+        total = self._account.ledger.total()
+        spent = {unit: amount for unit, amount in self._account.spent.items() if getattr(total, unit, 0) is not None}
+        return {unit: amount - self._spent_before.get(unit, 0) for unit, amount in spent.items()}
 
     def groups(self) -> tuple[RolloutGroup, ...]:
         """Return the group of each prompt."""

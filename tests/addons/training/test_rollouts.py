@@ -260,16 +260,18 @@ def test_a_reward_that_raises_loses_no_rollout(objective: str) -> None:
     assert partial.spent["tokens"] > 0
 
 
-def test_a_backend_without_token_ids_is_told_before_anything_is_spent(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backend_without_token_ids_is_told_before_anything_is_spent() -> None:
     def write(ask: tts.Ask) -> str:
-        asked.append(bool(caplog.messages))
+        asked.append(bool(told))
         return "The answer is 7."
 
     asked: list[bool] = []
-    found = rollouts([tts.Problem("3 + 4", answer="7")], 500, model=write, task="math", n=2)
+    with pytest.warns(UserWarning, match="token ids") as told:
+        found = rollouts([tts.Problem("3 + 4", answer="7")], 500, model=write, task="math", n=2)
     assert found.groups[0].rollouts[0].tokens is None
     assert asked == [True, True]
-    assert "token ids" in caplog.messages[0]
+    assert found.spent.keys() >= {"tokens", "samples"}
+    assert "usd" not in found.spent  # the function states no price
 
 
 def test_prompts_without_a_reference_need_a_reward() -> None:
