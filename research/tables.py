@@ -49,7 +49,7 @@ KEPT: Mapping[str, Mapping[str, Collection[str]]] = {
         "budget": ("124", "1000"),
     },
     "allocator_votes.md": {"success rates": ("half .9, half .15",), "samples a problem": ("8",), "estimated": ()},
-    "recorded.md": {"samples a problem": (), "stop rule": ("never", "sprt", "sprt(preset='consol')", "auto, at most*")},
+    "recorded.md": {"samples a problem": (), "stop rule": ("sprt", "sprt(preset='consol')", "auto, at most*")},
     "risk.md": {"answers by": ("tts calibrate", "selective")},
     "signal.md": {"first": ("4",)},
     "selections.md": {
