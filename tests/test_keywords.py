@@ -21,6 +21,7 @@ STUDY = {"name": "x", "models": "toy", "problems": {"dataset": "arithmetic"}, "s
         (lambda **one: tts.solve_many(["3 + 4"], 100, model="toy", **one), "verifer", "verifier"),
         (lambda **one: asyncio.run(tts.asolve("3 + 4", 100, model="toy", **one)), "temperatur", "temperature"),
         (lambda **one: tts.Study(**STUDY, **one), "sedes", "seeds"),
+        (lambda **one: tts.Budget(**one), "tokns", "tokens"),
     ],
 )
 def test_a_wrong_option_gets_the_nearest_right_one(call: Callable[..., Any], wrong: str, near: str) -> None:
@@ -30,7 +31,7 @@ def test_a_wrong_option_gets_the_nearest_right_one(call: Callable[..., Any], wro
     assert near in refused.value.hint
 
 
-@pytest.mark.parametrize("made", [tts.Budget, tts.Sampling, tts.BestOfN, tts.Majority, tts.Solver])
+@pytest.mark.parametrize("made", [tts.Sampling, tts.BestOfN, tts.Majority, tts.Solver])
 def test_a_class_refuses_an_argument_that_it_does_not_have(made: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="widht"):
         made(widht=3)

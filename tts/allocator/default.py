@@ -95,7 +95,7 @@ def _with_model(
     if auto.model is None:
         name = shipped.fitting(model, task, verifiers, others)
         if name is None:
-            note = "auto has no performance model here: it draws plain samples, and votes say when more are worth it"
+            note = "auto has no performance model here: it draws plain samples, as if wrong answers never repeat"
             return auto, selection, (note,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))
