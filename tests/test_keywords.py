@@ -21,7 +21,7 @@ STUDY = {"name": "x", "models": "toy", "problems": {"dataset": "arithmetic"}, "s
         (lambda **one: tts.solve_many(["3 + 4"], 100, model="toy", **one), "verifer", "verifier"),
         (lambda **one: asyncio.run(tts.asolve("3 + 4", 100, model="toy", **one)), "temperatur", "temperature"),
         (lambda **one: tts.Study(**STUDY, **one), "sedes", "seeds"),
-        (lambda **one: tts.Budget(**one), "tokns", "tokens"),
+        (tts.Budget, "tokns", "tokens"),
     ],
 )
 def test_a_wrong_option_gets_the_nearest_right_one(call: Callable[..., Any], wrong: str, near: str) -> None:
