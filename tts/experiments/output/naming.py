@@ -147,16 +147,17 @@ def _fit_legend(panel: Axes, handles: Sequence[Any], words: Sequence[str], looks
     """
     from matplotlib.transforms import ScaledTranslation
 
-    figure = panel.figure
-    room = panel.bbox.x1 - max(0, panel.yaxis.get_tightbbox().x0)
+    figure, boxes = panel.figure, (panel.xaxis.get_tightbbox(), panel.yaxis.get_tightbbox())
+    below_y, left_x = (box if box is not None else panel.bbox for box in boxes)  # None: an axis that is not drawn
+    room = panel.bbox.x1 - max(0, left_x.x0)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
     legend = panel.legend(handles, words, handlelength=3.2, **looks, **place)
     if legend.get_window_extent().width <= _BESIDE * room:
         return
-    depth = (panel.bbox.y0 - panel.xaxis.get_tightbbox().y0) / figure.dpi + _GAP
+    depth = (panel.bbox.y0 - below_y.y0) / figure.dpi + _GAP
     below = panel.transAxes + ScaledTranslation(0, -depth, figure.dpi_scale_trans)
     place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below}
-    size = legend.get_texts()[0].get_fontsize()
+    size = float(legend.get_texts()[0].get_fontsize())
     for letters, ncols in product(np.linspace(size, min(size, _LEAST_SIZE), 6), (3, 2, 1)):
         form = {"fontsize": letters, "ncols": ncols, "handlelength": 1.7, "columnspacing": 0.6, "labelspacing": 0.4}
         box = panel.legend(handles, words, **form, **looks, **place, handletextpad=0.4).get_window_extent()
