@@ -20,7 +20,7 @@ PRINTED = {  # of scripts that need nothing: what their last line is
     "own_task": r"3 May 1921 \d+% \['1921-05-03', '3 May 1921'",
     "many_problems": r"in all: 160 of 160 samples",
     "one_total": r"[89]\d of 100 right; spent (1\d,\d{3}|20,000) of 20,000 tokens",
-    "replay_logs": r"15 +12\.1 +1,207 +61\.1 % \[",  # the last row, by its number: the names stand above the table
+    "replay_logs": r"best_of_n \| posterior \| majority +12\.1 +1,207 +61\.1 % \[",  # the last row
     "thinking_budgets": r"thoughts of at most 40 tokens: \d+ of 40 right",
 }
 

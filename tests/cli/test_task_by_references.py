@@ -141,6 +141,7 @@ def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.
 
 
 def test_a_task_that_no_problem_takes_is_told_or_refused(tts, tmp_path, monkeypatch, caplog: pytest.LogCaptureFixture):
+    pytest.importorskip("yaml")
     monkeypatch.chdir(tmp_path)
     sums = [library.Problem("3 + 4", task="pocket"), library.Problem("5 + 4")]
     with caplog.at_level(logging.WARNING, "tts.tasks"):
