@@ -140,7 +140,7 @@ def test_free_texts_beside_other_members_do_not_vote() -> None:
     assert JsonTask().key('{"a": "x", "b": 1}') != JsonTask().key('{"a": "y", "b": 1}')
 
 
-STEP = {"type": "object", "properties": {"why": {"type": "string"}, "next": {"$ref": "#/$defs/Step"}}}
+STEP = {"type": "object", "properties": {"why": {"type": "string"}, "how": {"$ref": "#/$defs/How"}}}
 
 
 @needs_schema
@@ -157,12 +157,28 @@ STEP = {"type": "object", "properties": {"why": {"type": "string"}, "next": {"$r
 def test_a_list_or_an_object_of_free_texts_alone_does_not_vote(steps: Any) -> None:
     """Such as the steps of a derivation, as libraries write them from classes."""
     members = {"steps": steps, "answer": {"type": "integer"}}
-    task = JsonTask(schema={"type": "object", "properties": members, "$defs": {"Step": STEP}})
-    one, other = ({"why": text, "next": {"why": text}} for text in ("add", "count"))
+    task = JsonTask(
+        schema={"type": "object", "properties": members, "$defs": {"Step": STEP, "How": {"type": "string"}}}
+    )
+    one, other = ({"why": text, "how": text} for text in ("add", "count"))
     values = [[one["why"]], [other["why"]]] if "string" in str(steps) else [one, other]
     keys = [task.key(json.dumps({"steps": value, "answer": 7})) for value in values]
     assert keys[0] == keys[1] == task.key('{"answer": 7}')
     assert task.key('{"answer": 8}') != keys[0]
+
+
+@needs_schema
+def test_parts_that_contain_each_other_vote_where_one_has_more_than_texts() -> None:
+    link = {"properties": {"why": {"type": "string"}, "next": {"$ref": "#/$defs/Size"}}}
+    size = {"properties": {"link": {"$ref": "#/$defs/Link"}, "size": {"type": "number"}}}
+    members = {"link": {"$ref": "#/$defs/Link"}, "answer": {"type": "integer"}}
+    for first in (["link", "size"], ["size", "link"]):  # in whichever order they are looked at
+        ordered = {"properties": {name: size["properties"][name] for name in first}}
+        task = JsonTask(schema={"properties": members, "$defs": {"Link": link, "Size": ordered}})
+        keys = [task.key(json.dumps({"link": {"why": "a", "next": {"size": n}}, "answer": 1})) for n in (1, 2)]
+        assert keys[0] != keys[1]
+        beside = [task.key(json.dumps({"link": {"why": why, "next": {"size": 1}}, "answer": 1})) for why in "ab"]
+        assert beside[0] == beside[1]
 
 
 @needs_schema

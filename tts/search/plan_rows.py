@@ -241,8 +241,8 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
             if count == 1:  # the first row is written even where its score cannot be paid
                 return _plan_first_row(price, places, free, min(cap, portion))
         else:
-            share = price.tokens(cap, left, part=1 / min(wanted, _MOST_SHARERS))
-            whole_row = 0 if resumes else min(cap, max(_LENGTHS_PER_ROW * needed, 2 * longest, share))
+            least = max(_LENGTHS_PER_ROW * needed, 2 * longest)
+            whole_row = 0 if resumes else min(cap, max(least, _share(price, cap, left, max(count, wanted))))
             begun = count if together and pays_plenty(price, needed, wanted, left) else begun
             count, typical = _size_by_lengths(
                 price, count, left, needed=needed, whole_row=whole_row, begun=begun, at_cap=at_cap
@@ -256,6 +256,11 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
             count = min(count, max(1, free[unit] // amount))
     grant = _grant(price, count, cap, free)
     return Wave(count, grant, _reserve(price, places, count, grant), limit)
+
+
+def _share(price: Price, cap: int, left: Amounts, sharers: float) -> int:
+    """Return the tokens, up to `cap`, that an equal part of what is left pays, for up to 64 rows."""
+    return price.tokens(cap, left, part=1 / min(sharers, _MOST_SHARERS))
 
 
 def pays_plenty(price: Price, needed: int, wanted: float, left: Amounts) -> bool:

@@ -74,7 +74,8 @@ class Solver:
         task: A name, a task or its class, for problems that name none; None: that of the policy's record. Where each
             problem names another, a warning is logged.
         strategy: A plan or its text; None: `auto`, with the performance model that ships for this policy, task and
-            verifiers, if any. Free text without a verifier gets one greedy sample, and a warning.
+            verifiers, if any. Free text without a verifier gets one sample, and a warning. It is greedy, unless a
+            temperature is named or the model takes its own alone.
         sampling: Sampling parameters of all rows, except where the strategy sets its own.
         temperature: The temperature in place of that of `sampling`; None: its own.
         max_tokens: The most tokens of one row, in place of those of `sampling`; None: its own.

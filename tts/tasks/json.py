@@ -138,66 +138,79 @@ def _canonical(answer: str, vote: Sequence[str] | None, schema_text: str | None 
             value = {name: member for name, member in cast("dict[str, Any]", value).items() if name in vote} or value
         elif schema_text is not None:
             schema = json.loads(schema_text)
-            value = _without_free_texts(value, schema, {}, schema)
+            value = _FreeTexts(schema).leave_out(value, schema)
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
         return fold_text(answer)
 
 
-def _without_free_texts(value: Any, given: Any, free: dict[str, bool], root: Any) -> Any:
-    """Return a value without the free texts that its objects have beside other members; see `_is_free_text`."""
-    schema = _resolve(given, root)
-    if not isinstance(schema, dict):
-        return value
-    if isinstance(value, list):
-        return [_without_free_texts(item, schema.get("items"), free, root) for item in value]
-    properties: Any = schema.get("properties")
-    if not isinstance(value, dict) or not isinstance(properties, dict):
-        return value
-    is_left_out = {name: _is_free_text(part, free, root) for name, part in properties.items()}
-    if all(is_left_out.values()):
-        return value
-    members = {n: _without_free_texts(member, properties.get(n), free, root) for n, member in value.items()}
-    return {name: member for name, member in members.items() if not is_left_out.get(name)} or value
+class _FreeTexts:
+    """The free texts of a schema, which do not vote beside other members.
 
-
-def _is_free_text(given: Any, free: dict[str, bool], root: Any) -> bool:
-    """Return whether a schema describes a text of any content, or a list or an object of such texts alone.
+    A free text is a text of any content, or a list or an object of such texts alone. A part that contains itself is
+    none. Each part is looked at once.
 
     Args:
-        given: The schema, or a part of it.
-        free: What is known, by reference; it is added to. So each part is looked at once, and a part may have itself.
-        root: The whole schema.
+        schema: The schema.
     """
-    reference = given.get("$ref") if isinstance(given, dict) else None
-    if isinstance(reference, str):
-        if reference not in free:
-            free[reference] = True
-            free[reference] = _is_free_text(_resolve(given, root), free, root)
-        return free[reference]
-    if not isinstance(given, dict) or given.keys() & {"enum", "const", "format", "pattern"}:
-        return False
-    kinds, properties = given.get("type"), given.get("properties")
-    options = [option for word in ("anyOf", "oneOf", "allOf") for option in given.get(word) or ()]
-    is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
-    return (
-        is_text
-        or (kinds == "array" and _is_free_text(given.get("items"), free, root))
-        or (bool(properties) and all(_is_free_text(part, free, root) for part in properties.values()))
-        or any(_is_free_text(option, free, root) for option in options)
-    )
 
+    __slots__ = ("_free", "_parts", "_schema")
 
-def _resolve(given: Any, root: Any) -> Any:
-    """Return the part of the whole schema that a schema refers to; the schema itself without a reference."""
-    for _ in range(_MOST_REFERENCES):
-        reference = given.get("$ref") if isinstance(given, dict) else None
-        if not isinstance(reference, str):
-            return given
-        given = root
-        for name in reference.removeprefix("#").split("/")[1:]:
-            given = given.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(given, dict) else None
-    return None
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._free: dict[int, bool] = {}  # by the identity of a part
+        self._parts: dict[str, Any] = {}  # by reference
+
+    def leave_out(self, value: Any, given: Any) -> Any:
+        """Return a value of a part of the schema without the free texts that do not vote in it."""
+        part = self._resolve(given)
+        if not isinstance(part, dict):
+            return value
+        if isinstance(value, list):
+            return [self.leave_out(item, part.get("items")) for item in value]
+        properties: Any = part.get("properties")
+        if not isinstance(value, dict) or not isinstance(properties, dict):
+            return value
+        names = {name for name, member in properties.items() if not self._is_free(member)}
+        if not names:
+            return value
+        is_left_out = properties.keys() - names
+        members = {n: self.leave_out(member, properties.get(n)) for n, member in value.items() if n not in is_left_out}
+        return members or value
+
+    def _is_free(self, given: Any) -> bool:
+        part = self._resolve(given)
+        if id(part) not in self._free:
+            self._free[id(part)] = False  # where it is asked from within
+            self._free[id(part)] = self._looks_free(part)
+        return self._free[id(part)]
+
+    def _looks_free(self, part: Any) -> bool:
+        if not isinstance(part, dict) or part.keys() & {"enum", "const", "format", "pattern"}:
+            return False
+        kinds, properties = part.get("type"), part.get("properties")
+        options = [option for word in ("anyOf", "oneOf", "allOf") for option in part.get(word) or ()]
+        return (
+            kinds == "string"
+            or (isinstance(kinds, list) and "string" in kinds)
+            or (kinds == "array" and self._is_free(part.get("items")))
+            or (bool(properties) and all(map(self._is_free, properties.values())))
+            or any(map(self._is_free, options))
+        )
+
+    def _resolve(self, given: Any) -> Any:
+        """Return the part that a reference leads to; a part without one is unchanged, and None stands for no part."""
+        for _ in range(_MOST_REFERENCES):
+            reference = given.get("$ref") if isinstance(given, dict) else None
+            if not isinstance(reference, str):
+                return given
+            if reference not in self._parts:
+                part = self._schema if reference.partition("/")[0] == "#" else None
+                for name in reference.split("/")[1:]:
+                    part = part.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(part, dict) else None
+                self._parts[reference] = part
+            given = self._parts[reference]
+        return None
 
 
 def _read(text: str) -> Any:
