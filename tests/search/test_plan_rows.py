@@ -319,7 +319,7 @@ def test_leases_of_programs_and_their_scores_are_reserved(
     shares = not left.keys().isdisjoint({*GENERATED_UNITS, *PRICED_UNITS})
     assert 1 <= wave.rows <= min(programs if shares else math.inf, len(request.branches))
     assert 1 <= wave.grant <= request.cap
-    assert wave.lease.keys() == left.keys() & {"flops", "usd"}
+    assert wave.lease.keys() == left.keys() & {"flops", "usd", "requests"}
     for unit, amount in wave.reserve.items():
         assert 0 <= amount <= left[unit]
         needed = wave.lease.get(unit, price.generation(unit, wave.grant)) + price.reserve(unit, wave.grant)

@@ -300,7 +300,7 @@ class SampleRequest:
             cover one reading.
         limited: Whether tokens, or costs that follow from tokens, are limited.
         expected: The tokens of the search's longest solution so far, else those that the task's solutions mostly have.
-        lease: The flops and dollars that each row may spend, in whole units, where rows are programs
+        lease: The flops, dollars and requests that each row may spend, in whole units, where rows are programs
             (`BackendMetadata.programs`).
     """
 
@@ -449,6 +449,7 @@ class RowSet:
 
     Attributes:
         readings: The number of times that both counts have the input; None: once for each row.
+        requests: The requests to a model that these rows are, or that their programs made.
     """
 
     __slots__ = (
@@ -461,6 +462,7 @@ class RowSet:
         "cancelled",
         "readings",
         "request",
+        "requests",
         "samples",
     )
 
@@ -469,6 +471,7 @@ class RowSet:
         self.samples: list[Sample | None] = [None] * len(request.rows)
         self.cancelled = False
         self.readings: int | None = None
+        self.requests = 1
         self._prompt_tokens = 0
         self._reused_tokens: int | None = 0
         self._unresolved = len(request.rows)

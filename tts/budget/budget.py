@@ -39,7 +39,7 @@ class Budget:
         samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
             path costs 0, and each further row after this path costs 1.
         requests: Calls to backends that write. The rows of one call after one path are one request, and so is each
-            prompt to a model that judges. Calls that only read cost none.
+            prompt to a model that judges, and each call of an agent. Calls that only read cost none.
         flops: Floating-point operations, prompts included.
         usd: Dollars, prompts included.
         seconds: Seconds by the clock; exceeded by at most one engine step or one network read.

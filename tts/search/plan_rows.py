@@ -28,6 +28,7 @@ from tts.types import Trajectory
 _LENGTHS_PER_ROW = 4  # expected lengths that a row may take before it is given up
 _LENGTHS_TO_BEGIN = 16  # expected lengths that the budget must pay each row of a fixed number, for all to begin at once
 _MOST_SHARERS = 64  # rows among which a row that cannot be continued gets an equal part of what is left
+_LEASED_UNITS = (*PRICED_UNITS, "requests")  # that a program may spend beside its tokens
 _SHARE = 0.5  # the part of the amount left at its beginning that a row may take in any case
 
 _NO_RATES = Rates()
@@ -165,7 +166,7 @@ class Wave(NamedTuple):
         grant: The tokens that each row may generate.
         reserve: The amounts that are held for the call, by limited unit.
         limit: The tokens after which an unfinished row is given up; None: no row is given up.
-        lease: The flops and dollars that each row may spend, where rows are programs.
+        lease: The flops, dollars and requests that each row may spend, where rows are programs.
         pays_scores: Whether `reserve` pays the scores of the rows too.
     """
 
@@ -377,9 +378,9 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
 ) -> Wave:
     """Return the next call of rows that are programs with leases.
 
-    The remaining rows get equal parts of what is left. Where no limit is shared, all rows begin at once. Where the
-    number of rows is open, the mean cost of a row so far limits how many begin. At most half of the part of a row is
-    kept for the score of the row.
+    The remaining rows get equal parts of what is left, requests included. Where no limit is shared, all rows begin at
+    once. Where the number of rows is open, the mean cost of a row so far limits how many begin. At most half of the
+    part of a row is kept for the score of the row.
 
     Args:
         price: As in `plan_rows`, like `places`, `count`, `left`, `cap`, `wanted`, `goes_on` and `at_once`.
@@ -402,7 +403,7 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
     if "samples" in places:  # further rows of a request cost no request
         wanted = min(wanted, left.get("samples", math.inf))
     sharers = _sharers(price, count, left, wanted=wanted, goes_on=goes_on, spent=spent)
-    parts = {unit: amount // sharers for unit, amount in left.items() if unit not in PLACE_UNITS}
+    parts = {unit: amount // sharers for unit, amount in left.items() if unit not in places}
     for unit, part in parts.items():
         if unit in PRICED_UNITS:
             cap = Price(left, scores=price.reserve).largest(unit, cap, part // 2)
@@ -418,7 +419,7 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
             wanted_amount = sum(costs[:count]) + count * price.reserve(unit, 0)
             reserve[unit] = min(left[unit], wanted_amount)
             pays_scores = pays_scores and wanted_amount <= left[unit]
-    lease = {unit: part - price.reserve(unit, cap) for unit, part in parts.items() if unit in PRICED_UNITS}
+    lease = {unit: part - price.reserve(unit, cap) for unit, part in parts.items() if unit in _LEASED_UNITS}
     return Wave(count, cap, reserve, lease=lease, pays_scores=pays_scores)
 
 
@@ -429,10 +430,10 @@ def _sharers(price: Price, count: int, left: Amounts, *, wanted: float, goes_on:
     if not is_open:
         sharers = count + int(wanted) if goes_on else max(count, int(wanted))
     for unit, amount in left.items():
-        row_need = price.amount(unit, 1)
+        row_need = price.amount(unit, 1) + (unit == "requests")
         if is_open:
             row_need = max(row_need, spent.get(unit, 0))
-        if row_need and unit not in PLACE_UNITS:
+        if row_need and unit != "samples":
             sharers = min(sharers, amount // row_need)
         if sharers < 1:
             raise Exhausted(unit)

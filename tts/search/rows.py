@@ -15,6 +15,7 @@ from tts.backends.base import Backend, Draft, RowSet, Sample, SampleRequest, Sam
 from tts.backends.base import Row as BackendRow
 from tts.backends.reads import cancelled_and_done, wait_for_change
 from tts.budget.ledger import Amounts, sum_known
+from tts.budget.units import PRICED_UNITS
 from tts.errors import EngineError
 from tts.search.ends import Stops, Tokens, Until
 from tts.search.lengths import MOST_ROWS, NO_CAP
@@ -232,7 +233,7 @@ class RowCall:
         backend: The model that writes.
         clock: The clock, in seconds.
         seconds: The seconds after which all rows are cancelled; None: never.
-        lease: The flops and dollars that each row may spend, where rows are programs.
+        lease: The flops, dollars and requests that each row may spend, where rows are programs.
         word: The part of the random stream: that of solutions or that of rollouts.
         request: The members that all requests have, by the fields of `SampleRequest`.
 
@@ -356,6 +357,7 @@ class RowCall:
         if self._timer is not None:
             self._timer.cancel()
         samples = generated = cancelled = 0
+        requests = self._num_asked + sum([row_set.requests - 1 for row_set in self._row_sets])
         work_seconds, is_estimated = 0.0, False
         for index, (row, (request, place)) in enumerate(zip(self._rows, self._places, strict=True)):
             if request >= len(self._row_sets):  # never sent
@@ -364,6 +366,7 @@ class RowCall:
             sample = self._row_sets[request].samples[place]
             if sample is None:  # the backend broke: the row's cost is unknown, so charge the most it may have cost
                 generated += self._requests[request].unseen_cost(self._most_tokens(row))
+                requests += self._lease.get("requests", 0)
                 is_estimated = True
                 continue
             work_seconds += sample.seconds
@@ -379,7 +382,7 @@ class RowCall:
             "generated_tokens": generated,
             "cancelled_tokens": cancelled,
             "samples": samples,
-            "requests": self._num_asked,
+            "requests": requests,
             "seconds": self._clock() - self._started,
             "work_seconds": work_seconds,
             "kv_bytes_per_token": self._backend.kv_bytes_per_token,
@@ -401,7 +404,7 @@ class RowCall:
         """Return the most tokens that a row may have generated: its grant, or as many as its lease pays."""
         most_tokens = row.grant
         for unit, amount in self._lease.items():
-            token_cost = self._backend.rates.cost(unit, generated=1)
+            token_cost = self._backend.rates.cost(unit, generated=1) if unit in PRICED_UNITS else 0
             if token_cost:
                 most_tokens = min(most_tokens, amount // token_cost)
         return most_tokens

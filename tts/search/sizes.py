@@ -216,14 +216,14 @@ class Sizes:
         branches = [0] * len(rows) if goes_on else self._branches(ask, [row.parent for row in rows])
         places: dict[str, Sequence[int]] = {"samples": branches}
         resumes = self._resumes(ask.model)
-        if "requests" in left:
+        programs, at_once = metadata_of(backend).programs, ask.order != "drawn"
+        if "requests" in left and not programs:
             places["requests"] = _requests(rows)
             if not (answered or ask.completes):  # one request brings a path to its end
                 left = {**left, "requests": left["requests"] - 1}
             resumes = resumes and left["requests"] > sum(places["requests"])  # after the last request no row goes on
         # true only if the plan raises: then an assumed length may be the reason
         self._assumes = closing > 0 and not of_kind.ended
-        programs, at_once = metadata_of(backend).programs, ask.order != "drawn"
         if programs:
             wave = plan_programs(
                 call_price, places, len(rows), left, most=programs, cap=cap, wanted=ask.left, goes_on=goes_on,

@@ -61,8 +61,9 @@ class RowKey:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left, or a call was refused or cut."""
-        return self.is_cut or self._refused > 0 or any(amount <= 0 for amount in self._account.remainder().values())
+        """Whether no token can be paid, or a call was refused or cut."""
+        left = self._account.remainder()
+        return self.is_cut or self._refused > 0 or any(left[unit] <= 0 for unit in left if unit != "requests")
 
     def pay(self, order: Order) -> tuple[Order, Account]:
         """Return the order of a call with its own seed, and the part of the lease that pays for the call.
@@ -88,8 +89,8 @@ class RowKey:
         if self._refused > 1:
             self.stop()
         cause = (
-            "the budget of this run is used up: its calls of the model have spent what they may; end the run with "
-            "what there is"
+            "the budget of this run is used up: what is left does not pay for this call of the model; end the run "
+            "with what there is"
         )
         return ApiError(429, cause, kind="insufficient_quota", code="insufficient_quota")
 

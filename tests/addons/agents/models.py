@@ -89,6 +89,7 @@ TO_END = StopCondition()
 def check_ledger(solution: tts.Solution, model: Scripted) -> None:
     """Assert that what a solution has spent is what the model has counted."""
     spent, counted = solution.usage, model.counters
+    assert spent.requests == len(model.calls)
     assert spent.prompt_tokens == counted.prompt_tokens
     assert spent.generated_tokens + spent.cancelled_tokens == counted.generated_tokens
     if model.rates.usd_in is not None:

@@ -65,7 +65,9 @@ def test_the_ledger_is_what_the_model_counts(repo, tmp_path, limits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", ["sys.exit(1)", "break", GO_ON])
-@pytest.mark.parametrize(("unit", "limit"), [("generated_tokens", 60), ("tokens", 60), ("usd", 0.0009), ("flops", 300)])
+@pytest.mark.parametrize(
+    ("unit", "limit"), [("generated_tokens", 60), ("tokens", 60), ("usd", 0.0009), ("flops", 300), ("requests", 6)]
+)
 def test_a_runaway_is_stopped_by_its_lease_within_one_call(repo, tmp_path, unit, limit, after):
     """An agent that goes on after a refusal is stopped at the next."""
     model = Scripted(run_away)
@@ -164,7 +166,11 @@ def test_without_a_number_of_rows_they_run_until_the_money_does_not_pay_one_more
 
 _LIMITS = st.fixed_dictionaries(
     {"samples": st.integers(1, 4), "generated_tokens": st.integers(1, 60)},
-    optional={"tokens": st.integers(1, 60), "usd": st.integers(1, 120).map(lambda one: one * 1e-5)},
+    optional={
+        "tokens": st.integers(1, 60),
+        "requests": st.integers(1, 8),
+        "usd": st.integers(1, 120).map(lambda one: one * 1e-5),
+    },
 )
 
 
