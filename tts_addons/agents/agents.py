@@ -278,8 +278,8 @@ class TurnFiles:
             return _failed_turn(tokens, f"AgentOutput: it printed more than {MOST_OUTPUT >> 20} MiB")
         stated_message = report.get("message")
         message = stated_message if isinstance(stated_message, str) else output_end
-        if self._loan is not None and self._loan.is_used_up and not is_told:
-            return AgentTurn("cut", message, tokens)
+        if not is_told and (end.stopped or (self._loan is not None and self._loan.is_used_up)):
+            return AgentTurn("cut", message, tokens)  # by the time of a run, or by what the model's calls may spend
         if end.stopped:
             return AgentTurn("stopped", output_end, tokens)
         if end.code is None or (end.code != 0 and not changed):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +35,7 @@ from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.row_state import error_line, failed_row
 from tts.budget.ledger import sum_known
-from tts.checks import check_int
+from tts.checks import check_int, check_number
 from tts.errors import ConfigError, EngineError
 from tts.randomness import uniform
 from tts.tasks.patch import format_turn
@@ -113,6 +115,7 @@ class _Run:
     text: str = ""
     tokens: int = 0
     error: str = ""
+    deadline: float = math.inf  # of time.monotonic
 
 
 class AgentRuns(Backend):
@@ -132,6 +135,7 @@ class AgentRuns(Backend):
         include_changes: Whether changed tracked files belong to the root. If not, a repository with changed tracked
             files is refused.
         jobs: The most agents at once, at least 1. Without a model, results do not depend on this number.
+        run_seconds: The most seconds of a run, at least 0.1. A run that takes longer is cut. None: there is no limit.
         door: The entrance to a model that agents call; None: they call no model of the workspace.
 
     Attributes:
@@ -154,15 +158,18 @@ class AgentRuns(Backend):
         revision: str = "HEAD",
         include_changes: bool = False,
         jobs: int = 4,
+        run_seconds: float | None = None,
         door: Door | None = None,
     ) -> None:
         check_int("jobs", jobs, 1, optional=False)
+        check_number("run_seconds", run_seconds, 0.1, threading.TIMEOUT_MAX)
         self.agent = find_agent(agent)
         self.store = StateStore(repo, revision, include_changes=include_changes)
         self.identity = f"workspace {self.agent.name} {self.store.root.tree}"
         self.metadata = dataclasses.replace(type(self).metadata, target=self.store.target)
         self._door = door
         self._jobs = jobs
+        self._run_seconds = threading.TIMEOUT_MAX if run_seconds is None else run_seconds
         self._suites = SuiteRunner(self.store)
         self._waiting = TurnQueue[tuple[_AgentRows, int]]()
         self._running: dict[asyncio.Task[None], _AgentRows] = {}
@@ -214,6 +221,7 @@ class AgentRuns(Backend):
         if self._closed:
             raise closed_error()
         rows = _AgentRows(request, self.counters)
+        rows.requests = int(self._door is None)  # agents' calls are the requests
         self._waiting.add(rows, [(rows, index) for index in range(len(request.rows))])
         self._start()
         return rows
@@ -292,6 +300,7 @@ class AgentRuns(Backend):
         sample, usage = await run_in_thread(self._run, rows, index)
         if usage is not None and rows.waits(index):
             rows.prompt_tokens += usage.prompt_tokens
+            rows.requests += usage.requests or 0
             rows.reused_tokens = sum_known([rows.reused_tokens, usage.reused_tokens])
             self.counters.prompt_tokens += usage.prompt_tokens
             self.counters.reused_tokens += usage.reused_tokens or 0
@@ -338,6 +347,7 @@ class AgentRuns(Backend):
         """
         request, row = rows.request, rows.request.rows[index]
         progress = _Run(self.store.fork(request.handle.state), request.handle.session, loan)
+        progress.deadline = time.monotonic() + self._run_seconds
         self.store.keep(progress.fork.state)
         try:
             while True:
@@ -367,9 +377,12 @@ class AgentRuns(Backend):
             rows.track(process)
             if progress.loan is not None:
                 progress.loan.stop = process.stop
+            timer = threading.Timer(max(0.0, progress.deadline - time.monotonic()), process.stop)
+            timer.start()
             try:
                 end = process.wait()
             finally:
+                timer.cancel()
                 rows.forget(process)
             is_told = rows.cancelled or rows.done
             for pattern in self.agent.leaves:

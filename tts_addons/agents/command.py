@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts._core.display import one_visible_line, visible
+from tts.budget.units import format_usd
 from tts.cli.boundary import FAILED, warn, within_boundary
 from tts.cli.model_options import (
     Settings,
@@ -27,7 +28,7 @@ from tts.cli.terminal import table
 
 if TYPE_CHECKING:
     from tts.solver.live import Event
-    from tts.types import Candidate, Solution
+    from tts.types import Candidate, Solution, Trajectory, Usage
     from tts_addons.agents.patch_tests import PatchTests
     from tts_addons.agents.suites import RunsSuites
 
@@ -71,6 +72,9 @@ def patch(  # noqa: PLR0913 - the options of the command
         bool, typer.Option("--include-changes", help="Begin from changed tracked files too.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Agents at once.")] = 4,
+    run_seconds: Annotated[
+        float | None, typer.Option(help="The most seconds of a run, after which it is cut; none unless given.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same patches of an agent that draws by it.")] = 0,
     apply: Annotated[bool, typer.Option("--apply", help="Apply the patch to the repository's files.")] = False,
     trace: Annotated[
@@ -107,7 +111,13 @@ def patch(  # noqa: PLR0913 - the options of the command
     with (
         _repository(repo, demo=demo) as folder,
         Workspace(
-            folder, agent=agent, model=agent_model, revision=revision, include_changes=include_changes, jobs=jobs
+            folder,
+            agent=agent,
+            model=agent_model,
+            revision=revision,
+            include_changes=include_changes,
+            jobs=jobs,
+            run_seconds=run_seconds,
         ) as workspace,
     ):
         untracked = workspace.store.untracked
@@ -185,14 +195,21 @@ def _show_patch(
         solution, notes = _test_candidates(solution, verifier, workspace)
     rows = table("run", "tests", "tokens", "same as", "patch", "why", numbers=("run", "tokens", "same as"))
     first_numbers: dict[int | None, int] = {}
-    candidates = sorted(solution.candidates, key=lambda c: c.index)
-    for number, candidate in enumerate(candidates, 1):
+    candidates = {_first_node(candidate.trajectory): candidate for candidate in solution.candidates}
+    runs = candidates if solution.trace is None else [run.node for run in solution.trace.nodes if run.parent == 0]
+    for number, node in enumerate(sorted(runs), 1):
+        candidate = candidates.get(node)
+        if candidate is None:
+            rows.add_row(str(number), "-", "", "", "none", "the run failed")
+            continue
         first_number = first_numbers.setdefault(candidate.answer_class, number)
         duplicate_of = str(first_number) if first_number < number and candidate.answer is not None else ""
-        tokens = f"{candidate.trajectory.num_tokens:,}"
+        tokens = f"{candidate.trajectory.num_tokens or '-'}"
         why = "" if _outcome(candidate) == "pass" else one_visible_line(notes.get(candidate.index, ""))
+        why = f"cut by a limit; {why}".rstrip("; ") if candidate.truncated else why
         rows.add_row(str(number), _outcome(candidate), tokens, duplicate_of, _summary(candidate.answer), why)
     message_console().print(rows)
+    message_console().print(_spend(solution.usage))
     for line in solution.warnings:
         if solution.target is None or line != solution.target.refusal:  # it is told below
             warn(line)
@@ -224,6 +241,23 @@ def _test_candidates(
         answer = candidates[0].answer if candidates else None
         solution = replace(solution, answer=answer, candidates=tuple(candidates))
     return solution, notes
+
+
+def _first_node(trajectory: Trajectory) -> int:
+    """Return the number of a path's first node after the root, which is where its run began."""
+    while trajectory.parent is not None and trajectory.parent.parent is not None:
+        trajectory = trajectory.parent
+    return trajectory.node
+
+
+def _spend(usage: Usage) -> str:
+    """Return what all runs have spent, in words. Without tokens, the agents' own calls of models are unknown."""
+    written = usage.generated_tokens + usage.cancelled_tokens
+    if not written:
+        return f"spent: {usage.seconds:,.1f} s; calls of models are unknown"
+    usd = "unknown dollars" if usage.usd is None else format_usd(usage.usd)
+    tokens = f"{usage.prompt_tokens:,} tokens read and {written:,} written in {usage.requests or 0:,} requests"
+    return f"spent: {tokens}, {usd}, {usage.seconds:,.1f} s"
 
 
 def _outcome(candidate: Candidate) -> str:

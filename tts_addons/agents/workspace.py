@@ -38,6 +38,8 @@ class Workspace(AgentRuns):
         include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has
             some is refused.
         jobs: The most agents at once, at least 1. Without a model, results do not depend on it.
+        run_seconds: The most seconds of a run, at least 0.1. Then the agent is stopped, and the row ends as truncated,
+            with what it has. None: only the budget limits them.
 
     Attributes:
         agent: The agent.
@@ -68,10 +70,19 @@ class Workspace(AgentRuns):
         revision: str = "HEAD",
         include_changes: bool = False,
         jobs: int = 4,
+        run_seconds: float | None = None,
     ) -> None:
         harness = find_agent(agent)
         door = _door(harness, model, url)
-        super().__init__(repo, agent=harness, revision=revision, include_changes=include_changes, jobs=jobs, door=door)
+        super().__init__(
+            repo,
+            agent=harness,
+            revision=revision,
+            include_changes=include_changes,
+            jobs=jobs,
+            run_seconds=run_seconds,
+            door=door,
+        )
 
 
 def _door(agent: Agent, model: Model | None, url: str | None) -> Door | None:

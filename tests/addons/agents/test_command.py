@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -112,6 +113,17 @@ def test_the_table_says_why_a_patch_fails_and_which_files_of_tests_it_changes(tt
     assert "0 of 1" in result.stderr
     assert "changes files of tests" in result.stderr
     assert result.stderr.count("passes the tests") == 1
+
+
+@pytest.mark.slow
+def test_runs_that_failed_and_runs_that_took_too_long_have_their_rows(tts, repo, tmp_path):
+    agent = script(tmp_path / "own", "case $TTS_SEED in *[0-2]) exit 3;; *[3-5]) sleep 60;; esac; sed -i s/-/+/ add.py")
+    result = tts("patch", *FIX, "--repo", str(repo), "--agent", agent, "--run-seconds", "2")
+    assert result.exit_code == 0, result.stderr
+    assert len(re.findall(r"^│ +[1-8] ", result.stderr, re.MULTILINE)) == 8
+    assert "the run failed" in result.stderr
+    assert "cut by a limit" in result.stderr
+    assert re.search(r"spent: [\d.]+ s; calls of models are unknown", result.stderr)
 
 
 @pytest.mark.slow
