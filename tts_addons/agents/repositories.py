@@ -68,24 +68,25 @@ class RepositoryTask:
         """The name of the task's folder."""
         return self.folder.name
 
-    def workspace(self, agent: str, jobs: int = 4) -> AgentRuns:
+    def workspace(self, agent: str, jobs: int = 4, run_seconds: float | None = None) -> AgentRuns:
         """Return a workspace in the repository.
 
         Args:
             agent: The name of the agent.
             jobs: The most agents at once.
+            run_seconds: The most seconds of a run; None: there is no limit.
 
         Raises:
             ConfigError: The repository cannot be forked.
         """
         if (self.repo / ".git").exists():
-            return AgentRuns(self.repo, agent=agent, revision=self.revision, jobs=jobs)
+            return AgentRuns(self.repo, agent=agent, revision=self.revision, jobs=jobs, run_seconds=run_seconds)
         with TemporaryDirectory(prefix="tts-task-") as scratch:  # outside of any repository around the data set
             try:
                 copy = shutil.copytree(self.repo, Path(scratch, self.name), symlinks=True)
             except (OSError, RecursionError) as failure:  # such as a pipe, or folders nested too deep
                 raise ConfigError(f"{self.repo}: it cannot be copied: {type(failure).__name__}: {failure}") from None
-            return AgentRuns(copy, agent=agent, revision=self.revision, jobs=jobs)
+            return AgentRuns(copy, agent=agent, revision=self.revision, jobs=jobs, run_seconds=run_seconds)
 
 
 def read_tasks(folder: str | Path) -> list[RepositoryTask]:
@@ -167,6 +168,7 @@ class Repositories(Backend):
         data: The folder of the data set.
         agent: The name of the agent, as in `AgentRuns`.
         jobs: The most agents at once in each repository.
+        run_seconds: The most seconds of a run, as in `AgentRuns`.
 
     Attributes:
         tasks: The tasks.
@@ -178,10 +180,10 @@ class Repositories(Backend):
     name = "repositories"
     metadata = BackendMetadata(task="patch")
 
-    def __init__(self, data: str | Path, *, agent: str, jobs: int = 4) -> None:
+    def __init__(self, data: str | Path, *, agent: str, jobs: int = 4, run_seconds: float | None = None) -> None:
         agent_program = find_agent(agent)
         self.tasks = read_tasks(data)
-        self._workspaces = [task.workspace(agent, jobs) for task in self.tasks]
+        self._workspaces = [task.workspace(agent, jobs, run_seconds) for task in self.tasks]
         self.caps = self._workspaces[0].caps
         for workspace in self._workspaces:
             workspace.counters = self.counters
@@ -190,7 +192,16 @@ class Repositories(Backend):
         self.identity = f"repositories {agent_program.name} {digest}"
 
     @classmethod
-    def from_record(cls, record: object, *, data: str = "", agent: str = "", jobs: int = 4, **others: object) -> Self:
+    def from_record(
+        cls,
+        record: object,
+        *,
+        data: str = "",
+        agent: str = "",
+        jobs: int = 4,
+        run_seconds: float | None = None,
+        **others: object,
+    ) -> Self:
         """Return the backend of a study, from its options.
 
         Args:
@@ -198,6 +209,7 @@ class Repositories(Backend):
             data: The folder of the data set.
             agent: The name of the agent.
             jobs: The most agents at once in each repository.
+            run_seconds: The most seconds of a run, as in `AgentRuns`.
             **others: Options that are refused.
 
         Raises:
@@ -205,12 +217,12 @@ class Repositories(Backend):
         """
         del record
         for name in others:
-            raise unknown_name("option of repositories", name, ("data", "agent", "jobs"))
+            raise unknown_name("option of repositories", name, ("data", "agent", "jobs", "run_seconds"))
         if not data or not agent:
             raise ConfigError(
                 "the options data and agent are required", hint="options: {data: examples/patches, agent: toy}"
             )
-        return cls(data, agent=agent, jobs=jobs)
+        return cls(data, agent=agent, jobs=jobs, run_seconds=run_seconds)
 
     def count(self, prompt: Prompt) -> int:  # noqa: ARG002 - what agents read is counted with their runs
         """Return 0: no model reads the prompt when it is opened."""
