@@ -50,7 +50,7 @@ def _check_permission(folder: str, task: RepositoryTask) -> None:
     if not allows_commands():
         raise ConfigError(
             f"the data set {folder!r} has commands, such as {task.tests!r}, which run as you",
-            hint=f"read them, and allow them by --allow-commands or {ALLOW_COMMANDS}=1, best in a container",
+            hint=f"read them, then set {ALLOW_COMMANDS}=1, or give tts run --allow-commands; best in a container",
         )
 
 

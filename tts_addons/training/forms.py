@@ -9,17 +9,19 @@ functions, or ignore them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from tts.errors import ConfigError, unknown_name
+from tts.experiments.study.record import Cell
 from tts.trace.node import plain_values
 from tts.types import Prompt, prompt_text
 from tts_addons.training.filters import Filters, Sieve, check_filters
 from tts_addons.training.records import PathSample, SearchRows
 
 Row = dict[str, Any]
+T = TypeVar("T", SearchRows, Cell)
 # of columns: a text, a text or messages as the prompt is, or lists of values
 Kind = Literal[
     "text", "turns", "messages", "bool", "int", "float", "texts", "bools", "ints", "floats", "nodes", "levels"
@@ -321,8 +323,8 @@ FORMS: Final[Mapping[str, Form]] = {
 }
 
 
-def check_one_model(records: Iterator[SearchRows]) -> Iterator[SearchRows]:
-    """Yield searches unchanged, as long as all are of one model: a file has one tokenizer.
+def check_one_model(records: Iterable[T]) -> Iterator[T]:
+    """Yield searches or cells unchanged, as long as all are of one model: a file has one tokenizer.
 
     Raises:
         ConfigError: A search is of another model.

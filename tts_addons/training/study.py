@@ -29,15 +29,17 @@ from tts.experiments.study.record import Cell, RecordedSample, Result, StoredStu
 from tts.experiments.study.stored import check_servers
 from tts.experiments.study.task_choice import with_chosen_tasks
 from tts.solver.model_cache import LOOP
+from tts.solver.setup import ProblemRun
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.types import Prompt, Solution
 from tts_addons.training.filters import Filters
-from tts_addons.training.forms import FORMS, form_of
+from tts_addons.training.forms import FORMS, check_one_model, form_of
 from tts_addons.training.records import PathSample, SearchRows, search_rows
 from tts_addons.training.writing import check_target, export_searches
 
 LOG = get_logger("tts.runs")
+_TEXT_FORMS = "forms of texts: " + ", ".join(name for name in FORMS if not FORMS[name].tokens)
 
 
 class RecordedSearches:
@@ -162,6 +164,16 @@ def _limits(cell: Cell) -> str:
     return str(Budget(**dict[str, Any](cell.budget)))
 
 
+class _Redraws(LocalExecutor):
+    """The executor of a form with tokens, which refuses a model without token ids."""
+
+    def _check(self, name: str, run: ProblemRun) -> None:
+        """Refuse a run whose model gives no token ids, before anything is spent."""
+        super()._check(name, run)
+        if not run.setup.backends["policy"].caps.token_ids:
+            raise _no_token_ids(name)
+
+
 class RedrawnSearches:
     """Draws the searches of a study again, as a context manager; nothing is stored.
 
@@ -177,9 +189,9 @@ class RedrawnSearches:
     """
 
     def __init__(self, config: StudyConfig, verifier: str | None = None, *, needs_tokens: bool = True) -> None:
-        self._verifier, self._needs_tokens = verifier, needs_tokens
+        self._verifier = verifier
         problems, _ = with_chosen_tasks(config, load_problems(config))
-        self._executor = LocalExecutor(config, problems)
+        self._executor = (_Redraws if needs_tokens else LocalExecutor)(config, problems)
 
     def __enter__(self) -> RedrawnSearches:
         return self
@@ -191,7 +203,7 @@ class RedrawnSearches:
         """Yield the search of each result. Searches are drawn in groups, as many at once as the study runs.
 
         Raises:
-            ConfigError: A search differs from its result, or its model gives no token ids.
+            ConfigError: A search differs from its result.
         """
         remaining_results = iter(results)
         while True:
@@ -209,7 +221,7 @@ class RedrawnSearches:
         """Return the search of a solution that was drawn again.
 
         Raises:
-            ConfigError: The solution differs from the result, or has no token ids where these are needed.
+            ConfigError: The solution differs from the result.
         """
         cell = result.cell
         if solution.answer != result.answer or len(solution.candidates) != len(result.drawn or solution.candidates):
@@ -219,13 +231,11 @@ class RedrawnSearches:
                 "second search",
             )
         record = search_rows(solution.trace, task, cell.problem, solution.problem.answer, self._verifier)
-        if self._needs_tokens and not any(node.token_ids for node in record.nodes[1:]):
-            texts = "trl-sft, trl-dpo, trl-kto, trl-prm, trl-grpo and chat"
-            raise ConfigError(
-                f"the model {cell.model!r} gives no token ids, but the form needs them",
-                hint=f"forms of texts are {texts}",
-            )
         return dataclasses.replace(record, model=cell.model, budget=_limits(cell))
+
+
+def _no_token_ids(model: str) -> ConfigError:
+    return ConfigError(f"the model {model!r} gives no token ids, but the form needs them", hint=_TEXT_FORMS)
 
 
 def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> Iterator[Sampled]:
@@ -300,7 +310,7 @@ def export_study(
                 raise ConfigError(
                     f"the form {form} needs token ids, but the samples of the study {stored.name!r} were imported "
                     "without",
-                    hint="forms of texts: " + ", ".join(name for name in FORMS if not FORMS[name].tokens),
+                    hint=_TEXT_FORMS,
                 )
             searches = RecordedSearches(None, import_settings.get("task"), selected_filters.verifier)
             records = (searches.record(*sampled) for sampled in select_results(sampled_results(store, stored)))
@@ -309,16 +319,28 @@ def export_study(
             records = (searches.record(*sampled) for sampled in select_results(sampled_results(store, stored)))
         else:
             without_samples = ((result, {}) for result in store.results(stored.id, drawn=False))
-            costs = [result.usage.tokens for result, _ in select_results(without_samples)]
+            selected = [result for result, _ in select_results(without_samples)]
+            [name] = {cell.model for cell in check_one_model(result.cell for result in selected)}
+            if needs_tokens and _is_called_by_texts(stored, name):  # before a server is probed
+                raise _no_token_ids(name)
             if study.is_of_store:
                 check_servers(study.config)
+            config = study.config.model_copy(update={"models": {name: study.config.models[name]}})
             redrawn_searches = stack.enter_context(
-                RedrawnSearches(study.config, selected_filters.verifier, needs_tokens=needs_tokens)
+                RedrawnSearches(config, selected_filters.verifier, needs_tokens=needs_tokens)
             )
-            announce(len(costs), sum(costs))
+            announce(len(selected), sum(result.usage.tokens for result in selected))
             with_samples = ((result, {}) for result in store.results(stored.id))
             records = redrawn_searches.records(result for result, _ in select_results(with_samples))
         return export_searches(records, target, form, selected_filters, facts=facts)
+
+
+def _is_called_by_texts(study: StoredStudy, model: str) -> bool:
+    """Whether a study's last run called a model on a server by texts, as the model's identity says."""
+    models = study.runs[-1].snapshot.get("models")
+    roles = models.get(model) if isinstance(models, dict) else None
+    identity = str(roles.get("policy")) if isinstance(roles, dict) else ""
+    return identity.startswith("openai ") and " tokens" not in identity
 
 
 def _licences(study: StoredStudy) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from typer.testing import CliRunner
 
 import tts
+from tests.backends.openai.server import ToyServer, serving
 from tests.experiments.studies import SUMS
 from tts import tasks
 from tts.backends.function import FunctionBackend
+from tts.cli.app import app
 from tts.errors import ConfigError
 from tts.experiments.store.store import Store
 from tts_addons.training.forms import FORMS
@@ -107,16 +110,43 @@ def test_recorded_texts_have_the_prompt_that_the_model_read(tmp_path: Path) -> N
             {"role": turn.role, "content": turn.content} for turn in asked if isinstance(turn, tts.Message)
         ]
         assert row["completion"] == [{"role": "assistant", "content": "The answer is \\boxed{7}."}]
+        num_asked = len(Sayer.asked)
         with pytest.raises(ConfigError, match="'mine' gives"):
             made.export_training(tmp_path / "x.jsonl", "tokens")
+        assert len(Sayer.asked) == num_asked
+
+
+@pytest.mark.parametrize("form", ["tokens", "tree"])
+def test_a_server_without_token_ids_is_asked_nothing(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTS_TRUST_PLACES", "1")
+    store = tmp_path / "store.sqlite"
+    with serving(server := ToyServer(model="served", ids=False)) as url:
+        made = tts.Study(
+            name="served",
+            models={"served": {"url": url}},
+            problems={**SUMS, "limit": 1},
+            strategies="best_of_n",
+            budgets={"samples": [2]},
+        )
+        made.run(store, progress=False)
+        num_requests = len(server.headers)
+        told = CliRunner().invoke(
+            app, ["export", "--store", str(store), "--form", form, "--out", str(tmp_path / "rows.jsonl")]
+        )
+        assert (told.exit_code, len(server.headers) - num_requests) == (2, 0)
+    assert "the model 'served' gives no token ids" in told.stderr
 
 
 class Sayer(FunctionBackend):
     """A model without token ids."""
 
+    asked: ClassVar[list[Any]] = []
+
     @classmethod
     def from_record(cls, record: Any) -> Sayer:
-        return cls(lambda ask: tts.Answer("The answer is \\boxed{7}.", tokens=12))
+        return cls(lambda ask: cls.asked.append(ask) or tts.Answer("The answer is \\boxed{7}.", tokens=12))
 
 
 def test_imported_samples_have_texts_but_no_tokens(study: tts.Study, tmp_path: Path) -> None:
