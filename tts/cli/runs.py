@@ -21,7 +21,7 @@ StudyName = Annotated[
 RunStudy = Annotated[
     str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. At most a server is probed.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsLatex = Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")]

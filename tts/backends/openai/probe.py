@@ -1,7 +1,7 @@
 """Probe a server before it is used.
 
 The kind of the server (`tts.backends.openai.known_servers`) declares most of its capabilities. A probe finds the
-others by a few requests of eight tokens or fewer: the mode in which the model is called, the parameters that every
+others by a few short requests: the mode in which the model is called, the parameters that every
 request has, and whether log-probabilities, several rows and tools work. What is not known counts as absent. No problem
 is charged for a probe.
 """
@@ -89,7 +89,9 @@ async def _probe(
     """See `probe_server`."""
     start = time.monotonic()
     http, entry, served = await reach_model(url, model, key, timeout_s)
-    LOG.info("probing %s: what it can do is asked first", url)
+    LOG.info(
+        "probing %s for what it can do: three to eleven requests of some 50 tokens each, charged to no problem", url
+    )
     http.timeouts = Timeouts(tries=4, first_s=_REPLY_S, gap_s=_REPLY_S, call_s=_REPLY_S, longest_wait_s=20.0)
     probe = _Probe(http, entry, served, extra)
     try:
