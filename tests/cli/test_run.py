@@ -166,6 +166,20 @@ def test_rows_that_are_no_problems_are_named_and_the_rest_is_run(run):
     assert "4 of 4" in result.stderr
 
 
+@pytest.mark.parametrize(("last", "count"), [('"problem": "2 + 3"', 2), ('"problem": "2 + 3", "answer": 5', 1)])
+@pytest.mark.parametrize("command", [("run", "--dry-run"), ("run",), ("sample", "--n=2")])
+def test_problems_without_references_are_told_before_anything_is_paid(
+    run, tts, command: tuple[str, ...], last: str, count: int
+):
+    name = f"{'_'.join(command)}{count}".replace("-", "")  # a line that repeats in one process is not written again
+    Path(f"{name}.jsonl").write_text(f'{{"problem": "1 + 3"}}\n{{{last}}}')
+    changes = f"problems={{dataset: {name}.jsonl}}", "verifiers=none", "strategies=single"
+    told = tts(command[0], "study.yaml", *(text for change in changes for text in ("--set", change)), *command[1:])
+    assert told.exit_code == 0, told.stderr
+    assert told.stderr.startswith(f"warning: {count} of 2 problems of the data set '{name}' have no reference answer")
+    assert "fields: {answer: NAME}" in told.stderr
+
+
 @pytest.mark.slow
 def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
     command = [

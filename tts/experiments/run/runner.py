@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from tts._core.logs import get_logger
 from tts.budget.account import Account
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, NotReached, Unpaid, WorkerLost
@@ -33,6 +34,7 @@ from tts.experiments.study.task_choice import with_chosen_tasks
 from tts.solver.event_loop import Interrupted
 from tts.solver.model_cache import LOOP
 
+LOG = get_logger("tts.runs")
 T = TypeVar("T")
 Report = Callable[[Progress], None]
 
@@ -43,6 +45,10 @@ _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
 # a run ends after this number of failures of its first cells, or of successive cells that no server took
 _MOST_FAILURES: Final = 50
 _MOST_DEATHS: Final = 3  # lost workers after which a cell has failed
+_NO_REFERENCE: Final = (
+    "%d of %d problems of the data set %r have no reference answer, so the table has no accuracy: give their field "
+    "`answer`, or name another by  fields: {answer: NAME}  in the study's problems"
+)
 
 
 class PreparedStudy:
@@ -85,6 +91,10 @@ class PreparedStudy:
         self.problems: Problems
         self.problems, self.task_choices = with_chosen_tasks(config, load_problems(config))
         config.check_size(sum(map(len, self.problems.values())))
+        for name, problems in self.problems.items():
+            num_unanswerable = sum(problem.answer is None for problem in problems.values())
+            if num_unanswerable:  # said before anything is spent
+                LOG.warning(_NO_REFERENCE, num_unanswerable, len(problems), name)
         self.executor: Executor = make_executor(config, self.problems)
 
     def cells(self, part: tuple[int, int] = (1, 1)) -> Iterator[Cell]:
