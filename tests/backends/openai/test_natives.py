@@ -126,6 +126,21 @@ def test_a_schema_is_decoded_by_the_server() -> None:
     assert solution.answer == '{"city": "Oslo"}'
 
 
+@pytest.mark.parametrize(("obeys", "probed"), [(True, True), (False, True), (True, False)])
+def test_an_unknown_server_that_obeys_a_schema_gets_it_and_another_is_named(
+    obeys: bool, probed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def script(body: dict[str, Any]) -> dict[str, Any]:
+        return {"content": '{"ready": true}' if obeys and "response_format" in body else "Yes."}
+
+    with serving_script(script, owner="") as upstream:
+        model = record(upstream.url, options=() if probed else (("probe", "never"),))
+        solution = tts.solve("Ready?", 400, model=model, task="json", strategy="single")
+        is_sent = "response_format" in upstream.bodies[-1]
+    assert is_sent == (solution.answer is not None) == (obeys and probed)
+    assert caplog.text.count("is asked for JSON in words alone") == (not is_sent)
+
+
 def test_a_form_has_no_text() -> None:
     assert Message.of("user", ("Where?", AnswerForm("{}"))).content == "Where?"
 

@@ -28,7 +28,8 @@ from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.backends.openai.echo import echo_members, read_echo
 from tts.backends.openai.errors import Key, ServerError, no_room
 from tts.backends.openai.http import HttpClient, Timeouts
-from tts.backends.openai.prompt import input_bound, messages
+from tts.backends.openai.probe import LOG
+from tts.backends.openai.prompt import input_bound, messages, native_members
 from tts.backends.openai.rows import ServerHandle, ServerRows, check_sampling, row_groups
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.lengths import check_prompt, check_read, check_some, check_text
@@ -41,6 +42,7 @@ from tts.types import Prompt, Usage, prompt_text
 
 T = TypeVar("T")
 _TIMEOUTS = Timeouts()
+_IN_WORDS = "%s is asked for JSON in words alone: if its chats take response_format, use mode=chat, or declare `forms`"
 
 
 def _price(rates: Rates) -> str:
@@ -129,6 +131,7 @@ class OpenAIBackend(Backend):
         self._http: HttpClient | None = None
         self._live: set[ServerRows] = set()
         self._closed = False
+        self._form_noted = False
 
     @classmethod
     def from_record(  # noqa: PLR0913 - options of a record, by name
@@ -256,6 +259,10 @@ class OpenAIBackend(Backend):
             PromptTooLong: A prompt leaves no room in the context.
             EngineError: The server does not return the tokens of a prompt.
         """
+        if not (self._form_noted or (self.capabilities.chats and self.capabilities.forms)):
+            self._form_noted = any(native_members(prompt, tools=False, forms=True) for prompt in prompts)
+            if self._form_noted:
+                LOG.warning(_IN_WORDS, self.capabilities.root)
         if self.capabilities.mode != "tokens":
             return [Reply(ServerHandle(prompt, (), "", ""), 0) for prompt in prompts]
         all_ids = await self._render(prompts)

@@ -1,9 +1,9 @@
 """Probe a server before it is used.
 
 The kind of the server (`tts.backends.openai.known_servers`) declares most of its capabilities. A probe finds the
-others by a few short requests: the mode in which the model is called, the parameters that every
-request has, and whether log-probabilities, several rows and tools work. What is not known counts as absent. No problem
-is charged for a probe.
+others by a few short requests: the mode in which the model is called, the parameters that every request has, and
+whether log-probabilities, several rows, tools and JSON schemas work. What is not known counts as absent. No problem is
+charged for a probe.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tts.backends.openai.capabilities import MODES, Capabilities, Mode
 from tts.backends.openai.errors import Key, ServerError
 from tts.backends.openai.http import HttpClient, Timeouts, roots
 from tts.backends.openai.known_servers import NEUTRAL, recognise
-from tts.backends.openai.prompt import CONTINUE
+from tts.backends.openai.prompt import CONTINUE, native_members
 from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, reach_model, refusal, run_apart
 from tts.backends.openai.reply import ServerReply
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.thoughts import THINK
-from tts.types import TOP_TOKENS
+from tts.types import TOP_TOKENS, AnswerForm, Message
 
 LOG = get_logger("tts.servers")
 _TEXT = "One, two, three, four, five,"
@@ -90,7 +90,7 @@ async def _probe(
     start = time.monotonic()
     http, entry, served = await reach_model(url, model, key, timeout_s)
     LOG.info(
-        "probing %s for what it can do: three to eleven requests of some 50 tokens each, charged to no problem", url
+        "probing %s for what it can do: three to twelve requests of some 50 tokens each, charged to no problem", url
     )
     http.timeouts = Timeouts(tries=4, first_s=_REPLY_S, gap_s=_REPLY_S, call_s=_REPLY_S, longest_wait_s=20.0)
     probe = _Probe(http, entry, served, extra)
@@ -183,6 +183,8 @@ class _Probe:
             declared = {**declared, "thought_limit": "", "thought_switch": ""}
         if template and "tools" not in declared:
             declared["tools"] = await self._takes_tools()
+        if template and "forms" not in declared:
+            declared["forms"] = await self._takes_forms()
         found: dict[str, Any] = {
             "context": context if type(context) is int and context > 0 else None,
             "template_tokens": max(TEMPLATE_TOKENS, first.usage.prompt if template and first.usage else 0),
@@ -425,6 +427,14 @@ class _Probe:
         if forced is None or "ready" not in [name for name, *_ in forced.choices[0].calls.values()]:
             return False
         return await self._write("/chat/completions", {**body, "tool_choice": "auto"}) is not None
+
+    async def _takes_forms(self) -> bool:
+        """Whether a chat that is asked for words writes the object that a JSON schema demands."""
+        form = AnswerForm('{"type": "object", "properties": {"ready": {"type": "boolean"}}, "required": ["ready"]}')
+        members = native_members((Message("user", "", (form,)),), tools=False, forms=True)
+        cap = {name: max(most, _CALL_TOKENS) for name, most in self._cap.items()}
+        reply = await self._write("/chat/completions", {"messages": list(TURNS), **cap, **members})
+        return reply is not None and bool(re.match(r'\s*\{\s*"ready"\s*:', "".join(reply.choices[0].pieces)))
 
     async def _version(self) -> tuple[str, str]:
         """Return the version of vLLM, and the reason why no seeds are sent to it; "": there is none.

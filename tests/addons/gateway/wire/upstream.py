@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.server.upstream.bodies.append(body)
         try:
-            is_probe = PROBED in str(body["messages"]) and "tools" not in body
+            is_probe = PROBED in str(body["messages"]) and not {"tools", "response_format"} & body.keys()
             message = {"content": "six, seven, eight"} if is_probe else self.server.script(body)
         except Refusal as refusal:
             self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
