@@ -465,7 +465,8 @@ class Usage:
         peak_kv_tokens: The most tokens that were in live paths at once; a prefix that paths share counts once.
         saved_kv_tokens: Tokens that memory without shared prefixes would have held in addition at that moment.
         kv_bytes_per_token: Bytes of one token's keys and values; None where the backend has none.
-        estimated: Whether counts are upper bounds, such as the full grant of a call without a usage report.
+        estimated: Whether counts are upper bounds, such as the full grant of a call without a usage report. A sum that
+            a server reports for several rows is exact.
 
     Example:
         >>> import tts
@@ -614,12 +615,6 @@ class Solution:
     error: Exception | None = field(default=None, compare=False)
     target: PatchTarget | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def has_estimates(self) -> bool:
-        """Whether sums of tokens are estimates; a sum that a server reports for several rows is none."""
-        is_divided = any(DIVIDED_SUM in line for line in self.warnings)
-        return self.usage.estimated and not (is_divided and not any("charged" in line for line in self.warnings))
-
     def __repr__(self) -> str:
         """Return one line with the answer, the confidence, the costs and the reason of the search's end."""
         error_text = "" if self.error is None else f", error={type(self.error).__name__}"
@@ -635,7 +630,7 @@ class Solution:
             ("answer", "none" if self.answer is None else self.answer),
             ("confidence", f"{self.confidence:.2f} ({self.confidence_of})"),
             ("candidates", len(self.candidates)),
-            ("tokens", f"{self.usage.tokens:,}{' (estimated)' if self.has_estimates else ''}"),
+            ("tokens", f"{self.usage.tokens:,}{' (estimated)' if self.usage.estimated else ''}"),
             ("seconds", f"{self.usage.seconds:.3g}"),
             ("stopped by", self.stopped_by),
             ("strategy", self.strategy),

@@ -8,7 +8,6 @@ import pytest
 
 import tts
 from tts.backends.base import Sampling
-from tts.backends.openai.call import _BROKEN, _TOGETHER  # pyright: ignore[reportPrivateUsage]
 from tts.backends.toy.backend import ToyBackend
 from tts.cli.result import check_solution
 from tts.errors import ConfigError, EngineError
@@ -329,17 +328,6 @@ def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
     assert rows["tokens out"] == "15 (1,200 more cancelled; estimated: not reported)"
     assert rows["confidence"] == "1.00 (a probability of being right)"
     assert (result.exit_code, result.stderr) == (0, "failed tries of rows: 1 content, 2 timeout\n")
-
-
-def test_a_sum_that_the_server_reports_is_no_estimate(solve, monkeypatch):
-    """A row that is charged by a bound, and not by the report, makes the sum an estimate again."""
-    solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="single")
-    usage = dataclasses.replace(solution.usage, estimated=True)
-    for causes, shown in (([_TOGETHER], "15"), ([_TOGETHER, _BROKEN], "15 (estimated: not reported)")):
-        warnings = tuple(f"http://host: {cause}" for cause in causes)
-        changed = dataclasses.replace(solution, usage=usage, warnings=warnings)
-        monkeypatch.setattr(Solver, "solve", lambda *_, found=changed, **__: found)
-        assert cells(solve("3 + 4 - 2").stdout)["tokens out"] == shown
 
 
 def test_every_option_of_the_library_s_solve_that_is_text_is_there(tts):

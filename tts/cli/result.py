@@ -196,7 +196,7 @@ def _format_output(solution: Solution) -> str:
     usage = solution.usage
     notes = [f"{usage.cancelled_tokens:,} more cancelled"] if usage.cancelled_tokens else []
     notes += [f"{usage.truncated_tokens:,} in solutions cut short"] if usage.truncated_tokens else []
-    notes += ["estimated: not reported"] if solution.has_estimates else []
+    notes += ["estimated: not reported"] if usage.estimated else []
     return f"{usage.generated_tokens:,}" + (f" ({'; '.join(notes)})" if notes else "")
 
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,13 +160,26 @@ def test_a_solution_says_why_it_is_charged_by_estimates(shows: dict[str, Any], c
     assert [warning for warning in found.warnings if "rows are charged" in warning] == [f"{url}/v1: {cause}"]
 
 
-def test_rows_of_one_call_that_share_a_report_say_so() -> None:
+def test_rows_of_one_call_that_share_a_report_say_so(tmp_path: Path) -> None:
     declared: dict[str, Any] = {"mode": "text", "n": True, "streams": True, "stops": True}
     with serving(ToyServer(seeds=False)) as url:
         plan, budget = "best_of_n(n=4) | majority", tts.Budget(samples=4)
         found = solution_at(url, plan, budget, problem="3 + 4 - 2", task="arithmetic", **declared)
-    assert found.usage.estimated
-    assert any("the server reports the tokens of several rows in one number" in warning for warning in found.warnings)
+        study = tts.Study(
+            name="shared",
+            models={"served": {"model": "toy", "url": url, "capabilities": declared | {"usage": True}}},
+            problems={"dataset": "arithmetic", "limit": 2, "operators": "+-", "parentheses": False},
+            strategies="best_of_n",
+            record={"candidates": True},
+            budgets={"samples": [4]},
+        )
+        study.run(tmp_path / "store.sqlite", progress=False)
+    results = study.results()
+    assert not any(one.usage.estimated for one in (found, *results))  # the sum is exact, and the rows' tokens are not
+    assert all(
+        any("tokens of several rows in one number" in line for line in one.warnings) for one in (found, *results)
+    )
+    assert all(pool.estimated for pool in study._pools())
 
 
 def test_a_report_is_no_cause_of_a_warning() -> None:

@@ -38,7 +38,7 @@ from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
 from tts.models.registry import ModelRecord, rates, thought_marks
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Prompt, Usage, prompt_text
+from tts.types import DIVIDED_SUM, Prompt, Usage, prompt_text
 
 T = TypeVar("T")
 _TIMEOUTS = Timeouts()
@@ -211,9 +211,8 @@ class OpenAIBackend(Backend):
         http = self._http
         if http is None:
             return []
-        notes: list[str] = []
-        if usage.estimated:
-            notes = [f"{self.capabilities.root}: {cause}" for cause in http.estimates]
+        causes = [cause for cause in http.estimates if usage.estimated or cause.startswith(DIVIDED_SUM)]
+        notes = [f"{self.capabilities.root}: {cause}" for cause in causes]
         if usage.usd and http.cache_writes and self.rates.usd_in and not self._prices_writes:
             notes.append(
                 f"{self.capabilities.root} wrote {http.cache_writes:,} tokens to its cache, which are priced as "

@@ -354,7 +354,10 @@ class ServerCall:
         return error
 
     def _charges(self) -> list[tuple[int, bool]]:
-        """Return the charged tokens of each row, and whether this number is an estimate."""
+        """Return the charged tokens of each row, and whether this number is an estimate.
+
+        The shares of a reported sum are no estimates, since only their sum is booked.
+        """
         reply, cap, num_rows = self._reply, self._cap, len(self.indexes)
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
@@ -380,7 +383,7 @@ class ServerCall:
             return [(num_tokens, False) for num_tokens in visible]
         row_shares = shares(num_reported, sizes, [cap] * num_rows)
         self._http.estimates[_TOGETHER if row_shares else f"{_TOGETHER}, or charged in full"] += 1
-        return [(num_tokens, True) for num_tokens in row_shares or [cap] * num_rows]
+        return [(num_tokens, not row_shares) for num_tokens in row_shares or [cap] * num_rows]
 
     def _estimate_tokens(self, place: int, num_shown: int, *, hidden: bool) -> tuple[int, bool]:
         """Return the charged tokens of a row without a valid report, and whether this number is an estimate.

@@ -20,6 +20,7 @@ from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.registry import Scope
 from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN
+from tts.types import DIVIDED_SUM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ def _pool(result: Result) -> ProblemPool | str:
         drawn=result.drawn,
         oracle=result.oracle,
         prompt_tokens=result.usage.prompt_tokens / max(1, len(result.drawn)),
-        estimated=result.usage.estimated,
+        estimated=result.usage.estimated or any(DIVIDED_SUM in warning for warning in result.warnings),
     )
 
 
