@@ -44,7 +44,7 @@ def test_a_solution_is_one_table(solve):
         "tokens reused",
         "tokens out",
         "verifier tokens",
-        "calls",
+        "requests",
         "wall seconds",
         "stopped by",
     ]
@@ -89,7 +89,7 @@ def test_the_table_says_what_the_library_returns(solve):
     solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="best_of_n | majority", seed=3)
     rows = cells(solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n | majority", "--seed", "3").stdout)
     assert rows["answer"] == solution.answer
-    assert rows["calls"] == str(len(solution.trace.calls))
+    assert rows["requests"] == str(solution.usage.requests)
     assert rows["tokens out"] == str(solution.usage.generated_tokens)
     assert rows["stopped by"] == solution.stopped_by
 
@@ -317,14 +317,16 @@ def test_a_table_is_printed_even_if_its_trace_cannot_be_saved(solve, monkeypatch
 
 def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
     solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="single")
-    usage = dataclasses.replace(solution.usage, reused_tokens=None, cancelled_tokens=1200, estimated=True)
+    usage = dataclasses.replace(
+        solution.usage, reused_tokens=None, requests=None, cancelled_tokens=1200, estimated=True
+    )
     changed = dataclasses.replace(
         solution, usage=usage, trace=None, calibrated=True, failures={"timeout": 2, "content": 1}
     )
     monkeypatch.setattr(Solver, "solve", lambda *_, **__: changed)
     result = solve("3 + 4 - 2")
     rows = cells(result.stdout)
-    assert (rows["tokens reused"], rows["calls"]) == ("unknown", "unknown")
+    assert (rows["tokens reused"], rows["requests"]) == ("unknown", "unknown")
     assert rows["tokens out"] == "15 (1,200 more cancelled; estimated: not reported)"
     assert rows["confidence"] == "1.00 (a probability of being right)"
     assert (result.exit_code, result.stderr) == (0, "failed tries of rows: 1 content, 2 timeout\n")

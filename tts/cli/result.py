@@ -147,20 +147,19 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
         ("tokens out", _format_output(solution), ""),
         ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
         *_rate(solution),
-        ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
         ("wall seconds", f"{usage.seconds:.3f}" if usage.seconds < 10 else f"{usage.seconds:,.1f}", ""),
         ("stopped by", solution.stopped_by, ""),
     ]
 
 
 def _rate(solution: Solution) -> list[tuple[str, str, str]]:
-    """Return a row of requests, of dollars and of FLOPs, each only where the budget limits its unit."""
+    """Return a row of requests, and rows of dollars and of FLOPs where the budget limits their units."""
     usage, remaining = solution.usage, solution.remaining
     usd = _UNKNOWN if usage.usd is None else format_usd(usage.usd)
     flops = _UNKNOWN if usage.flops is None else f"{usage.flops:.3g}"
-    rows: list[tuple[str, str, str]] = []
-    if "requests" in remaining:
-        rows.append(("requests", f"{usage.requests or 0:,} ({remaining['requests']:,} left)", ""))
+    requests = _UNKNOWN if usage.requests is None else f"{usage.requests:,}"
+    left = f" ({remaining['requests']:,} left)" if "requests" in remaining else ""
+    rows = [("requests", requests + left, "")]
     if "usd" in remaining:
         rows.append(("dollars", f"{usd} ({format_usd(remaining['usd'])} left)", ""))
     if "flops" in remaining:

@@ -45,8 +45,8 @@ class Phase:
     Args:
         role: The role in the ledger, such as "policy" or "main".
         work: "write": a model wrote or read texts; "score": a verifier scored; "search": the search's own work.
-        calls: The number of calls.
-        requests: The number of requests to models that write; None: not counted.
+        calls: The number of rows of the ledger, in which reads of prompts, scores and the search's own work are calls.
+        requests: The number of requests to models that write, as in `Budget`; None: not counted.
         prompt_tokens: The input tokens that were computed and are no part of `tokens`.
         tokens: The tokens that count against the limit `tokens`.
         usd: Dollars; None without prices.
