@@ -317,9 +317,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     plan = _plan_of(problems, strategy, judged=reward is None)
     account = total if isinstance(total, Account) else Account(Budget.of(total))
     if "tokens" not in account.units:
-        raise ConfigError(
-            f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)"
-        )
+        hint = "for example tts.Budget(tokens=100_000)"
+        raise ConfigError(f"total limits {[*account.units]}, but must limit tokens", hint=hint)
     if most is not None and objective == "uniform":
         raise ConfigError(f'most is {most}, but belongs to objective="signal"', hint="give n alone")
     if solver is None:

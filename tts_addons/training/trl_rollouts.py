@@ -83,7 +83,7 @@ class TrlRollouts:
         self.account = total if isinstance(total, Account) else Account(Budget.of(total))
         if "tokens" not in self.account.units:
             hint = "for example tts.Budget(tokens=100_000)"
-            raise ConfigError(f"total is {self.account}, but it must limit tokens", hint=hint)
+            raise ConfigError(f"total limits {[*self.account.units]}, but must limit tokens", hint=hint)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """Return the rows of a batch, in the order of its prompts.

@@ -208,7 +208,7 @@ def test_the_allocator_serves_the_greatest_variance_for_its_cost_and_never_more_
         ({"strategy": "single"}, "a group needs one with a size"),
         ({"reward": lambda problem, text: math.nan}, "the reward is nan"),
         ({"reward": lambda problem, text: 1.5, "objective": "signal"}, "the reward is 1.5, but objective"),
-        ({"total": tts.Budget(samples=9)}, "must limit tokens"),
+        ({"total": tts.Budget(samples=9)}, r"total limits \['samples'\], but must limit tokens"),
         ({"most": 8}, "most is 8, but belongs to objective"),
         ({"model": "toy"}, "model is given beside solver"),
     ],

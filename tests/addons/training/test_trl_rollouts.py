@@ -199,7 +199,7 @@ def test_another_temperature_than_the_trainers_is_refused() -> None:
 
 
 def test_a_total_without_tokens_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must limit tokens"):
+    with pytest.raises(ConfigError, match=r"total limits \['samples'\], but must limit tokens"):
         tts.TrlRollouts(total=tts.Budget(samples=4))
     with pytest.raises(ConfigError, match="seed is -1"):
         tts.TrlRollouts(seed=-1)
