@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import re
 import socket
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, event_error, no_room, stated_wait, status_error
 from tts.backends.openai.replicas import Replicas
+from tts.errors import EngineError
 from tts.models.record import ModelRecord
 from tts.models.registry import rates
 
@@ -180,6 +182,37 @@ def test_rows_of_one_call_that_share_a_report_say_so(tmp_path: Path) -> None:
         any("tokens of several rows in one number" in line for line in one.warnings) for one in (found, *results)
     )
     assert all(pool.estimated for pool in study._pools())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "given", "with_temperature"),
+    [
+        ("'temperature' does not support 0.8. Only the default (1) value is supported.", {}, [True, False, False]),
+        ("invalid temperature: only 1 is allowed for this model", {}, [True, False, False]),
+        ("invalid temperature: only 1 is allowed for this model", {"temperature": 0.5}, [True, True]),
+        ("temperature must be greater than 0", {"temperature": 0.0}, [True, True]),
+        ("this model is for members", {}, [True, True]),
+    ],
+)
+def test_a_refused_temperature_is_left_out_if_nobody_named_it_and_other_refusals_are_final(
+    refusal: str, given: dict[str, Any], with_temperature: list[bool]
+) -> None:
+    def say(asked: Asked) -> Any:
+        is_refused = "temperature" in asked.body
+        return whole({"error": {"message": refusal}}, 400) if is_refused else message("The answer is 4.")
+
+    with serving(server := Saying(say)) as url:
+        model = ModelRecord(name="toy", backend="openai", url=url, options=(("probe", "never"),))
+        with tts.Solver(model, task="math", strategy="single", **given) as solver:
+            for _ in range(2):
+                if with_temperature[-1]:
+                    with pytest.raises(EngineError, match=re.escape(refusal)):
+                        solver.solve("What is 2 + 2?", 400)
+                    continue
+                found = solver.solve("What is 2 + 2?", 400)
+                assert (found.answer, found.failures) == ("4", {})
+                assert f"no temperature is sent to {url}/v1: status 400: {refusal}" in found.warnings
+    assert ["temperature" in asked.body for asked in server.asked] == with_temperature
 
 
 def test_a_report_is_no_cause_of_a_warning() -> None:

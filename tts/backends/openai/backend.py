@@ -211,7 +211,8 @@ class OpenAIBackend(Backend):
         http = self._http
         if http is None:
             return []
-        causes = [cause for cause in http.estimates if usage.estimated or cause.startswith(DIVIDED_SUM)]
+        several = usage.samples > 1
+        causes = [one for one in http.estimates if usage.estimated or (several and one.startswith(DIVIDED_SUM))]
         notes = [f"{self.capabilities.root}: {cause}" for cause in causes]
         if usage.usd and http.cache_writes and self.rates.usd_in and not self._prices_writes:
             notes.append(
@@ -223,6 +224,8 @@ class OpenAIBackend(Backend):
             notes.append(
                 f"{self.capabilities.root} wrote longer thoughts than thought_tokens allows: it ignores its field"
             )
+        if http.own_temperature:
+            notes.append(f"no temperature is sent to {self.capabilities.root}: {http.own_temperature}")
         return notes
 
     def _capability_hint(self, capability: str) -> str:

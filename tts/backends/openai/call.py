@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tts.backends.base import Draft, Finish, Row, Sample, Sampling
+from tts.backends.base import Draft, Finish, OpenTemperature, Row, Sample, Sampling
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError, how_key, no_room
 from tts.backends.openai.http import HttpClient
@@ -34,6 +34,9 @@ _BYTES_A_TOKEN = (4, 3, 2, 1)
 _LONG_TOKEN = 8  # bytes of a token that is longer than most
 _SHORT_THOUGHT = 16  # tokens of a thought that a server writes though thoughts are switched off
 _MOST_BYTES = 512  # the most bytes of a token; the longest tokens of known vocabularies have 128 characters
+_OWN_TEMPERATURE = re.compile(
+    r"temperature.*(?:\bonly\b.{0,30}\d|(?:not|n't) (?:be )?support)|unsupported.*temperature", re.I
+)
 _PIECES = 4  # the most pieces of one token; servers send a token whole, but a proxy may divide it
 _ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
 _BROKEN = (
@@ -190,16 +193,22 @@ class ServerCall:
             for place in range(len(self.indexes)):
                 self._resolve(place, 0, estimated=False)
             return
-        row = self._request.rows[self.indexes[0]]
+        row, sampling = self._request.rows[self.indexes[0]], self._request.sampling
+        refusals = self._request.handle.refusals
+        if sampling in refusals:
+            self._give_up(refusals[sampling], 0.0)
+            return
         failure: ServerError | None = None
+        body: dict[str, Any] = {}
         start = loop.time()
         try:
             async with self._http.gate:
                 self._sent = True
                 start = loop.time()
+                body = self._body(row)
                 last_refusal = await self._http.post(
                     self._capabilities.path,
-                    self._body(row),
+                    body,
                     self._take,
                     stream=row.stream,
                     position=row.position,
@@ -215,7 +224,9 @@ class ServerCall:
         is_complete = self._reply.ended or self._over  # if so, a later error is ignored
         if failure is None or (is_complete and failure.kind not in _MIXED):
             self._finish(seconds)
-        elif not self._smaller(failure):
+        elif not self._smaller(failure) and not self._without_temperature(failure, body):
+            if failure.kind == "Refused" and failure.status in SIZE_STATUSES and not no_room(failure.cause):
+                refusals[sampling] = failure
             # the server computes nothing for a call that it refuses, or that may be sent again
             was_free = failure.again or failure.status != 0 or failure.kind == "CertificateError"
             self._sent = not was_free
@@ -242,6 +253,19 @@ class ServerCall:
             self._again = [self._other(self.indexes[:half]), self._other(self.indexes[half:])]
         return bool(self._again)
 
+    def _without_temperature(self, error: ServerError, body: Mapping[str, Any]) -> bool:
+        """Prepare a call without the temperature that a server refused and nobody named; return whether there is one.
+
+        Args:
+            error: The refusal, which says that the server takes its own temperature alone.
+            body: The body of the refused request.
+        """
+        is_open = isinstance(self._request.sampling.temperature, OpenTemperature) and "temperature" in body
+        if is_open and error.status in SIZE_STATUSES and _OWN_TEMPERATURE.search(error.cause):
+            self._http.own_temperature = error.cause
+            self._again = [self._other(self.indexes)]
+        return bool(self._again)
+
     # Asking -----------------------------------------------------------------------------------------------------------
 
     def _body(self, row: Row) -> dict[str, Any]:
@@ -252,6 +276,8 @@ class ServerCall:
         if self._cap < _UNLIMITED or capabilities.path == "/completions":
             body[capabilities.cap_name] = self._cap
         body |= tempering(sampling, capabilities)
+        if self._http.own_temperature and isinstance(sampling.temperature, OpenTemperature):
+            body.pop("temperature", None)
         body |= dict(capabilities.neutral)
         body |= _optional_members(sampling, capabilities)
         if capabilities.streams:

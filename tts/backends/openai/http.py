@@ -229,6 +229,7 @@ class HttpClient:
         cache_writes: The tokens that servers reported as written to a cache.
         longest: The tokens of the longest row that was reported.
         ignores_thought_field: Whether a thought was far longer than its request allowed.
+        own_temperature: The refusal of a server that takes its own temperature alone; "": there was none.
     """
 
     def __init__(
@@ -240,6 +241,7 @@ class HttpClient:
         self.cache_writes = 0
         self.longest = 0
         self.limited = self.ignores_thought_field = False
+        self.own_temperature = ""
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()

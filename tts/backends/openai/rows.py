@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tts.backends.base import SampleRequest, Sampling, TaskRows
 from tts.backends.openai.capabilities import Capabilities
+from tts.backends.openai.errors import ServerError
 from tts.errors import CapabilityError
 from tts.types import Prompt
 
@@ -22,12 +23,14 @@ class ServerHandle:
         text: The text after the prompt, where the server takes texts.
         carry: The text that opens the continuation: the rest of the last token after a step's end, or a withheld end
             that may begin the key.
+        refusals: Refusals of rows of the path, by the parameters of sampling, which no other try would change.
     """
 
     prompt: Prompt
     ids: tuple[int, ...]
     text: str
     carry: str
+    refusals: dict[Sampling, ServerError] = field(default_factory=dict[Sampling, ServerError])
 
     @property
     def whole_text(self) -> str:
