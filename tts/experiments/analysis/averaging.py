@@ -160,24 +160,11 @@ def _closed_form_means(
     mean_usd = float(np.mean([usd_of(sample) for sample in pool.drawn]))
     verifier_tokens = mean_costs(pool.drawn, sizes) if verified else np.zeros(len(sizes))  # [sizes]
     longest = max_at_k(tokens, sizes)  # [sizes]
-    means: list[RunMeans] = []
-    for i, size in enumerate(sizes):
-        right = float(averages.value[i])
-        if math.isnan(right):
-            means.append(_UNKNOWN)
-            continue
-        means.append(
-            RunMeans(
-                right=right,
-                error=float(averages.error[i]),
-                samples=size,
-                generated_tokens=size * mean_tokens,
-                verifier_tokens=float(verifier_tokens[i]),
-                path_tokens=float(longest[i]),
-                usd=size * mean_usd,
-            )
-        )
-    return means
+    counts = np.array(sizes, np.float64)
+    generated = counts * mean_tokens
+    columns = (averages.value, averages.error, counts, generated, verifier_tokens, longest, counts * mean_usd)
+    rows = np.stack(columns, axis=1).tolist()  # [sizes, fields of RunMeans]
+    return [_UNKNOWN if math.isnan(row[0]) else RunMeans(*row) for row in rows]
 
 
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
@@ -187,22 +174,15 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
         outcomes: The outcome of each run.
         exact: Whether the outcomes are of all possible runs, so that `error` is 0.
     """
-    if len(outcomes) == 1:
-        (outcome,) = outcomes
-        return RunMeans(
-            right=float(outcome.right or 0),
-            error=0.0,
-            samples=float(outcome.samples),
-            generated_tokens=float(outcome.generated_tokens),
-            verifier_tokens=float(outcome.verifier_tokens),
-            path_tokens=float(outcome.path_tokens),
-            usd=math.nan if outcome.usd is None else outcome.usd,
-        )
     names = [name for name in RunMeans._fields if name != "error"]
     # a row for each run and a column for each name; the conversion turns None into NaN
     table = np.array([[getattr(outcome, name) for name in names] for outcome in outcomes], np.float64)
     means = dict(zip(names, table.mean(axis=0).tolist(), strict=True))
-    error = 0.0 if exact else float(table[:, names.index("right")].std(ddof=1)) / math.sqrt(len(outcomes))
+    error = (
+        0.0
+        if exact or len(table) == 1
+        else float(table[:, names.index("right")].std(ddof=1)) / math.sqrt(len(outcomes))
+    )
     return RunMeans(error=error, **means)
 
 
@@ -267,10 +247,11 @@ def _answers(pool: ProblemPool, truncated: str) -> tuple[list[int], list[float]]
         truncated: Whether truncated samples vote: "drop" gives them the class -1, which samples without an answer also
             have.
     """
-    classes: list[int] = []
-    for sample in pool.drawn:
-        is_dropped = truncated == "drop" and sample.status == "truncated"
-        classes.append(-1 if sample.answer_class is None or is_dropped else sample.answer_class)
+    dropped_status = "truncated" if truncated == "drop" else None
+    classes = [
+        -1 if sample.answer_class is None or sample.status == dropped_status else sample.answer_class
+        for sample in pool.drawn
+    ]
     return classes, [float(sample.right is True) for sample in pool.drawn]
 
 
