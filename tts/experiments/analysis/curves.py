@@ -249,11 +249,7 @@ def line_words(curves: Sequence[Curve], words: Mapping[str, str]) -> dict[str, s
     Raises:
         ConfigError: A name fits no curve.
     """
-    words_by_label: dict[str, str] = {}
-    for name, text in words.items():
-        for curve in choose_curves(curves, [name]):
-            words_by_label[curve.label] = text
-    return words_by_label
+    return {curve.label: text for name, text in words.items() for curve in choose_curves(curves, [name])}
 
 
 def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:
@@ -387,18 +383,12 @@ def _curve(
     means = {name: mean(costs[:, i]) for i, name in enumerate(AXES) if not np.isnan(costs[:, i]).any()}
     return Curve(
         label=label,
-        dataset=line.dataset,
-        model=line.model,
-        verifier=line.verifier,
+        **line._asdict(),
         costs={name: np.nanmean(cost, axis=1) for name, cost in means.items()},
         accuracy=accuracies(shares, rng),
         shares=shares,
         problems=names[problems].tolist(),
         seeds=[int(seed) for seed in np.unique(keys[:, _SEED])],
-        group=line.group,
-        strategy=line.strategy,
-        units=line.units,
-        setting=line.setting,
     )
 
 
