@@ -217,10 +217,7 @@ class PerformanceData:
             for text, curve in curves.items()
             if text in self.sampled or _pays(curve, best_plain, num_others)
         }
-        models_by_role: dict[str, str] = {}
-        for text in kept_curves:
-            for role in other_models(parse(text, file_scope()).strategy):
-                models_by_role[role] = models.get(role, role)
+        roles = [role for text in kept_curves for role in other_models(parse(text, file_scope()).strategy)]
         return PerformanceModel(
             model=model,
             task=task,
@@ -232,7 +229,7 @@ class PerformanceData:
             curves=kept_curves,
             first=self.first,
             unit=self.unit,
-            models=models_by_role,
+            models={role: models.get(role, role) for role in roles},
             piloted=self._pilot_curve(population, kept_curves),
         )
 
@@ -364,9 +361,7 @@ def _votes(pool: ProblemPool) -> tuple[int, int, int]:
     """Return the votes of the two most frequent answers among the first `PILOTS` samples, and the samples' number."""
     first_samples = pool.drawn[:PILOTS]
     votes = Counter(sample.answer_class for sample in first_samples if sample.answer_class is not None)
-    counts = sorted(votes.values(), reverse=True)
-    leader = counts[0] if counts else 0
-    second = counts[1] if len(counts) > 1 else 0
+    leader, second, *_ = *sorted(votes.values(), reverse=True), 0, 0
     return leader, second, len(first_samples)
 
 
@@ -414,10 +409,7 @@ def _mean_sample_costs(results: Sequence[Result], pools: Sequence[ProblemPool], 
     Raises:
         ConfigError: A cost is unknown.
     """
-    costs: dict[str, float] = {}
-    for result in results:
-        if result.drawn:
-            costs[result.cell.key] = _cost(result, unit) / len(result.drawn)
+    costs = {result.cell.key: _cost(result, unit) / len(result.drawn) for result in results if result.drawn}
     return np.array([costs[pool.cell.key] for pool in pools])
 
 
@@ -497,9 +489,11 @@ def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[
         samplings[str(plan)] = PlainSampling(sizes=np.array(sizes, np.float64), right=right, tokens=tokens.mean(axis=0))
     lowest_common = max(sampling.tokens[0] for sampling in samplings.values())
     highest_common = min(sampling.tokens[-1] for sampling in samplings.values())
+    log_costs = np.linspace(math.log(lowest_common), math.log(highest_common), 32)  # where accuracies are compared
 
     def mean_accuracy(text: str) -> float:
-        return _mean_accuracy_over_costs(samplings[text], lowest_common, highest_common)
+        sampling = samplings[text]
+        return float(np.interp(log_costs, np.log(sampling.tokens), sampling.right.mean(axis=0)).mean())
 
     return {text: samplings[text] for text in sorted(samplings, key=mean_accuracy, reverse=True)}
 
@@ -560,12 +554,6 @@ def _begun_means(pool: ProblemPool, plan: Plan, settings: ReplaySettings) -> lis
         tokens = np.mean([outcome.generated_tokens + outcome.verifier_tokens for outcome in outcomes])
         means.append((float(right), float(tokens)))
     return means
-
-
-def _mean_accuracy_over_costs(sampling: PlainSampling, lowest: float, highest: float) -> float:
-    """Return the mean accuracy over a range of costs in tokens, spaced evenly in the logarithm."""
-    log_costs = np.linspace(math.log(lowest), math.log(highest), 32)
-    return float(np.interp(log_costs, np.log(sampling.tokens), sampling.right.mean(axis=0)).mean())
 
 
 def _cost(result: Result, unit: str) -> float:
