@@ -139,10 +139,8 @@ def replay(  # noqa: PLR0913 - the options of a replay
         cell = pool.cell
         group = cell.group if by_group else None
         pools_by_line.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
-    plans_and_lines: list[tuple[Plan | str, list[ProblemPool]]] = []
-    for plan in plans:
-        lines = _filter_by_sampling(list(pools_by_line.values()), plan)
-        plans_and_lines += [(plan, line_pools) for line_pools in lines]
+    lines = list(pools_by_line.values())
+    plans_and_lines = [(plan, line_pools) for plan in plans for line_pools in _filter_by_sampling(lines, plan)]
     curves: list[ReplayedCurve] = []
     for plan, line_pools in plans_and_lines:
         _warn_of_lengths(plan, line_pools)
