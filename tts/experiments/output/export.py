@@ -59,12 +59,8 @@ def export(results: Iterable[Result], path: str | Path) -> int:
 
 def record(result: Result) -> dict[str, Any]:
     """Return a result as one flat object: the fields of its cell, of the result itself, and of its usage."""
-    row: dict[str, Any] = {}
-    for part, names in ((result.cell, _CELL_FIELDS), (result, _RESULT_FIELDS), (result.usage, _USAGE_FIELDS)):
-        for name in names:
-            row[name] = plain_values(getattr(part, name))
-    row["drawn"] = plain_values(result.drawn)
-    return row
+    parts = ((result.cell, _CELL_FIELDS), (result, _RESULT_FIELDS), (result.usage, _USAGE_FIELDS), (result, ("drawn",)))
+    return {name: plain_values(getattr(part, name)) for part, names in parts for name in names}
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,9 +88,8 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
         raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
     hints = {**get_type_hints(Cell), **get_type_hints(Result), **get_type_hints(Usage)}
     hints["flops"] = float  # the FLOPs of a large model pass 64 bits
-    arrow_types: dict[Any, Any] = {}
-    for kind, arrow_type in ((int, pa.int64()), (bool, pa.bool_()), (float, pa.float64())):
-        arrow_types |= {kind: arrow_type, kind | None: arrow_type}
+    plain_types = {int: pa.int64(), bool: pa.bool_(), float: pa.float64()}
+    arrow_types: dict[Any, Any] = {**plain_types, **{kind | None: plain_types[kind] for kind in plain_types}}
     schema = pa.schema([(name, arrow_types.get(hints[name], pa.string())) for name in _COLUMNS])
     num_rows = 0
     try:

@@ -63,9 +63,7 @@ def name_lines(
     """
     if are_named_at_ends(lines):
         for panel_index, panel in enumerate(axes):
-            panel_ends: list[tuple[float, float, NamedLine]] = []
-            for line in lines:
-                panel_ends += [(x, y, line) for index, x, y in line.ends if index == panel_index]
+            panel_ends = [(x, y, line) for line in lines for index, x, y in line.ends if index == panel_index]
             _name_ends(panel, panel_ends, labels)
     else:
         _legend(figure if own else None, axes, lines, labels, front=front)
@@ -78,9 +76,7 @@ def are_named_at_ends(lines: Sequence[NamedLine]) -> bool:
 
 def most_in_one_panel(lines: Sequence[NamedLine]) -> int:
     """Return the number of lines in the fullest panel."""
-    num_lines: Counter[int] = Counter()  # by panel
-    for line in lines:
-        num_lines.update({panel for panel, _, _ in line.ends})
+    num_lines = Counter(panel for line in lines for panel in {panel for panel, _, _ in line.ends})
     return max(num_lines.values(), default=0)
 
 

@@ -163,14 +163,9 @@ def _curves_by_panel(curves: Sequence[Curve]) -> dict[tuple[str, str | None], li
     """Return curves by data set and group, with data sets in order of appearance and groups by name."""
     datasets = [curve.dataset for curve in curves]
     panels: dict[tuple[str, str | None], list[Curve]] = {}
-    for curve in curves:
+    for curve in sorted(curves, key=lambda curve: (datasets.index(curve.dataset), _natural(curve.group or ""))):
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
-
-    def order(panel: tuple[str, str | None]) -> tuple[int, list[tuple[int, str]]]:
-        dataset, group = panel
-        return datasets.index(dataset), _natural(group or "")
-
-    return {panel: panels[panel] for panel in sorted(panels, key=order)}
+    return panels
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -345,9 +340,7 @@ def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: b
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
     accuracies = [curve.accuracy[i] for i in order]
-    value = np.array([accuracy.value for accuracy in accuracies])
-    low = np.array([accuracy.low for accuracy in accuracies])
-    high = np.array([accuracy.high for accuracy in accuracies])
+    value, low, high = np.array([(accuracy.value, accuracy.low, accuracy.high) for accuracy in accuracies]).T
     if filled and cost[-1] > _NARROW * cost[0]:
         panel.fill_between(cost, low, high, color=colour, alpha=0.13, linewidth=0, zorder=2)
     else:

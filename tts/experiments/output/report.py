@@ -90,14 +90,9 @@ def _choose(results: Sequence[Result]) -> list[Result]:
     by_problem: dict[str, list[Result]] = {}
     for result in results:
         by_problem.setdefault(result.cell.problem, []).append(result)
-    agrees = {
-        problem: len({result.right for result in problem_results}) == 1
-        for problem, problem_results in by_problem.items()
-    }
-    chosen_results: list[Result] = []
-    for problem in sorted(by_problem, key=lambda problem: agrees[problem])[:_MOST_PROBLEMS]:
-        chosen_results += by_problem[problem]
-    return chosen_results
+    agrees = {problem: len({result.right for result in runs}) == 1 for problem, runs in by_problem.items()}
+    chosen_problems = sorted(by_problem, key=lambda problem: agrees[problem])[:_MOST_PROBLEMS]
+    return [result for problem in chosen_problems for result in by_problem[problem]]
 
 
 def _show(store: Store, result: Result) -> dict[str, Any]:
@@ -240,15 +235,10 @@ def _table(cells: Mapping[str, Sequence[str]]) -> str:
 
 def _grid(cells: Mapping[str, Sequence[str]]) -> str:
     """Return columns of cells by title as an HTML table. Columns of numbers have a class of their own."""
-    attributes: dict[str, str] = {}
-    for title, column in cells.items():
-        has_numbers = all(_NUMBER.fullmatch(cell) for cell in column)
-        attributes[title] = ' class="number"' if has_numbers else ""
-    head = "".join(f'<th scope="col"{attributes[title]}>{_text(title)}</th>' for title in cells)
+    looks = [' class="number"' if all(map(_NUMBER.fullmatch, column)) else "" for column in cells.values()]
+    head = "".join(f'<th scope="col"{look}>{_text(title)}</th>' for look, title in zip(looks, cells, strict=True))
     rows = ""
-    for row_cells in zip(*cells.values(), strict=True):
-        row = "".join(
-            f"<td{attributes[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row_cells, strict=True)
-        )
-        rows += f"<tr>{row}</tr>"
+    for row in zip(*cells.values(), strict=True):
+        fields = "".join(f"<td{look}>{_text(cell)}</td>" for look, cell in zip(looks, row, strict=True))
+        rows += f"<tr>{fields}</tr>"
     return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

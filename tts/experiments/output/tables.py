@@ -89,10 +89,8 @@ def as_pandas(rows: Rows) -> Any:
 
 def _flat_names(rows: Rows) -> list[str]:
     """Return the names of the columns of CSV."""
-    columns: list[str] = []
-    for field in dataclasses.fields(rows[0] if rows else TableRow):
-        columns += _SPREAD.get(field.name, (field.name,))
-    return columns
+    fields = dataclasses.fields(rows[0] if rows else TableRow)
+    return [name for field in fields for name in _SPREAD.get(field.name, (field.name,))]
 
 
 # Fields of several CSV columns each.
@@ -112,14 +110,9 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in record.items():
         if name in ("accuracy", "difference") and value is not None:
-            flat[name] = value.value
+            flat |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
         elif name != "costs":
             flat[name] = json.dumps(value) if isinstance(value, dict | tuple) else value
-    for name in ("accuracy", "difference"):
-        estimate = record.get(name)
-        if estimate is not None:
-            flat[f"{name}_low"] = estimate.low
-            flat[f"{name}_high"] = estimate.high
     return {**flat, **record.get("costs", {})}
 
 
@@ -301,10 +294,8 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
         if title not in cell_functions and title not in title_of:
             raise unknown_name("column", title, [*title_of])
         chosen_titles.append(title if title in cell_functions else title_of[title])
-    cells_of: dict[str, list[str]] = {}
-    for title in chosen_titles or cell_functions:
-        cells_of[title] = [" ".join(cell_functions[title](row).split()) for row in rows]
-    return cells_of
+    shown_titles = chosen_titles or cell_functions
+    return {title: [" ".join(cell_functions[title](row).split()) for row in rows] for title in shown_titles}
 
 
 def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
@@ -364,27 +355,19 @@ def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[
     """
     num_rows = max(map(len, columns.values()), default=0)
     staying_titles = _RESULT_COLUMNS | _TIME_COLUMNS if num_rows > 1 else _RESULT_COLUMNS
-    common: dict[str, str] = {}
-    varied: dict[str, Sequence[str]] = {}
-    for title, cells in columns.items():
-        if title in staying_titles or len(set(cells)) > 1:
-            varied[title] = cells
-        elif cells and cells[0]:
-            common[title] = cells[0]
+    varied = {title: cells for title, cells in columns.items() if title in staying_titles or len(set(cells)) > 1}
+    common = {title: cells[0] for title, cells in columns.items() if title not in varied and cells and cells[0]}
     return common, varied
 
 
 def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a header and the rows below it, with numbers aligned to the right."""
     widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
-    lines: list[str] = []
-    for row_cells in (list(columns), *zip(*columns.values(), strict=True)):
-        padded_cells = [
-            cell.ljust(widths[title]) if title in _LEFT else cell.rjust(widths[title])
-            for title, cell in zip(columns, row_cells, strict=True)
-        ]
-        lines.append("  ".join(padded_cells).rstrip())
-    return lines
+    padded_columns = [
+        [cell.ljust(widths[title]) if title in _LEFT else cell.rjust(widths[title]) for cell in (title, *cells)]
+        for title, cells in columns.items()
+    ]
+    return ["  ".join(row).rstrip() for row in zip(*padded_columns, strict=True)]
 
 
 def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
@@ -419,9 +402,7 @@ def _short(value: float | None) -> str:
 
 def _origin(point: Point) -> str:
     """Return whether a point was run or replayed, and from which order of samples."""
-    if point.order is None:
-        return "live"
-    return "replayed, recorded order" if point.order == "recorded" else "replayed"
+    return {None: "live", "recorded": "replayed, recorded order"}.get(point.order, "replayed")
 
 
 _LEFT: Final = frozenset(
