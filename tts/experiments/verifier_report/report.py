@@ -159,12 +159,8 @@ def _head(verdict: Verdict) -> str:
 def _position_columns(positions: Sequence[Position]) -> dict[str, list[str]]:
     """Return the cells of the table of positions, by column title."""
     qualities = [position.quality for position in positions]
-    steps: list[str] = []
-    for position in positions:
-        is_one_step = position.first == position.last
-        steps.append(f"{position.first}" if is_one_step else f"{position.first} to {position.last}")
     return {
-        "step": steps,
+        "step": [" to ".join(map(str, dict.fromkeys((one.first, one.last)))) for one in positions],
         "scores": [f"{quality.num:,}" for quality in qualities],
         "right": [format_percent(quality.share) for quality in qualities],
         "AUC": [with_interval(quality.auc) for quality in qualities],
@@ -197,9 +193,6 @@ def _threshold_columns(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
         "reaches": [percent_with_interval(ceiling.accuracy) for ceiling in ceilings],
     }
     for cost in ceilings[0].tries:
-        columns[f"cost {abs(cost):g}"] = [_tries(ceiling.tries[cost]) for ceiling in ceilings]
+        tries = [ceiling.tries[cost] for ceiling in ceilings]
+        columns[f"cost {abs(cost):g}"] = [f"{num}" if num < MOST_TRIES else f"{num} or more" for num in tries]
     return columns
-
-
-def _tries(tries: int) -> str:
-    return f"{tries}" if tries < MOST_TRIES else f"{tries} or more"

@@ -174,10 +174,7 @@ class _VerifierKey(NamedTuple):
 
 def _roles(source: _ScoreSource) -> set[str]:
     """Return the roles that scored a candidate of a source."""
-    roles = set[str]()
-    for sample in source.drawn:
-        roles.update(sample.scores)
-    return roles
+    return {role for sample in source.drawn for role in sample.scores}
 
 
 def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, int]]:
