@@ -28,13 +28,10 @@ _SEPARATE_FIELDS: Final = frozenset({"cell", "usage", "confidence", "lost_tokens
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the default of each field of a record; MISSING for required fields."""
-    defaults: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        if field.default_factory is dataclasses.MISSING:
-            defaults[field.name] = field.default
-        else:
-            defaults[field.name] = field.default_factory()
-    return defaults
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
 
 
 _USAGE: Final = _defaults(Usage)
@@ -147,7 +144,8 @@ def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens:
         fields["usage"] = whole_record(_usage_of(fields["usage"]))
         fields["warnings"] = tuple(fields.get("warnings", ()))
         fields["confidence"] = _number(fields["confidence"])
-        candidates = None if drawn is None else _unpack_samples(row, drawn)
+        rows = None if drawn is None else packed_value(f"the row {row} of the table results", drawn, list)
+        candidates = None if rows is None else samples_in(rows)
         return whole_record(Result(cell=cell, lost_tokens=lost_tokens, drawn=candidates, **fields))
 
 
@@ -167,8 +165,7 @@ def tokens_of(row: int, body: str) -> int:
 
 def _usage_of(record: Mapping[str, Any]) -> Usage:
     """Return a usage from its stored fields. Requests are unknown where a version that did not count them wrote it."""
-    fields: dict[str, Any] = {"requests": None, **record}
-    return Usage(**fields)
+    return Usage(**dict[str, Any]({"requests": None, **record}))
 
 
 class ResultRow(NamedTuple):
@@ -252,10 +249,6 @@ def pack_candidates(place: str, drawn: Sequence[RecordedSample]) -> bytes:
 
 def _json_bytes(drawn: Sequence[RecordedSample]) -> bytes:
     return to_json(plain_values(drawn)).encode("ascii")
-
-
-def _unpack_samples(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:
-    return samples_in(packed_value(f"the row {number} of the table results", drawn, list))
 
 
 def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:

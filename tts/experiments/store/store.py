@@ -353,10 +353,8 @@ class Store:
             ).fetchall()
             for cell, body in failed:
                 _lose(db, cell, "failed", tokens_of(cell, body))
-                db.execute("DELETE FROM results WHERE cell = ?", (cell,))
-                db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
-                db.execute("DELETE FROM sources WHERE cell = ?", (cell,))
-                db.execute("DELETE FROM checksums WHERE cell = ?", (cell,))
+                for table in ("results", "traces", "sources", "checksums"):
+                    db.execute(f"DELETE FROM {table} WHERE cell = ?", (cell,))
                 db.execute("INSERT INTO unfinished SELECT DISTINCT study, cell FROM members WHERE cell = ?", (cell,))
         return len(failed)
 
