@@ -326,10 +326,7 @@ class StudyConfig(Section):
     @field_validator("budgets", mode="before")
     @classmethod
     def _budgets(cls, budgets: Any) -> Any:
-        limits: list[dict[str, float]] = []
-        for budget in as_list(budgets):
-            limits += _budget_grid(budget)
-        return without_duplicates("budgets", limits)
+        return without_duplicates("budgets", [limits for budget in as_list(budgets) for limits in _budget_grid(budget)])
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -373,9 +370,8 @@ class StudyConfig(Section):
         Raises:
             ConfigError: the cells are too many.
         """
-        sizes = {"problems": problems}
-        for name in ("models", "strategies", "budgets", "seeds"):
-            sizes[name] = len(getattr(self, name))
+        axes = ("models", "strategies", "budgets", "seeds")
+        sizes = {"problems": problems, **{name: len(getattr(self, name)) for name in axes}}
         num_cells = math.prod(sizes.values())
         if num_cells > _MOST_CELLS:
             product = " x ".join(f"{size:,} {name}" for name, size in sizes.items())

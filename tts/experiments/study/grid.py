@@ -227,9 +227,7 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
 
 def _group(section: ProblemsConfig, problem: Problem) -> str | None:
     """Return the group of a problem, such as "4 operations" or "level hard"; None: it has no group."""
-    if section.group_by is None:
-        return None
-    value = problem.metadata.get(section.group_by)
+    value = None if section.group_by is None else problem.metadata.get(section.group_by)
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):

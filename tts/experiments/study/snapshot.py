@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -74,10 +75,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of every installed package that results may depend on."""
     package_versions = {"python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             package_versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return package_versions
 
 
