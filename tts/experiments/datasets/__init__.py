@@ -152,7 +152,13 @@ def load(name: str, **parameters: object) -> list[Problem]:
             f"the data set {name!r} cannot be loaded: {failure}", hint="give it beside `dataset`"
         ) from None
     try:
-        problems = _list(dataset(**parameters), name)
+        problems: Any = dataset(**parameters)
+        if isinstance(problems, str) or not isinstance(problems, Iterable):
+            raise ConfigError(
+                f"the data set {name!r} gave a {type(problems).__name__}, but must give problems",
+                hint="return a list of them",
+            )
+        problems = list(cast("Iterable[Any]", problems))
     except TTSError:
         raise
     except (Exception, SystemExit) as failure:  # the boundary: other people's functions may raise anything
@@ -187,15 +193,6 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
     for name in parameters:
         if name not in own_parameters:
             raise unknown_name(kind, name, {*others, *own_parameters})
-
-
-def _list(problems: Any, name: str) -> list[Any]:
-    if isinstance(problems, str) or not isinstance(problems, Iterable):
-        raise ConfigError(
-            f"the data set {name!r} gave a {type(problems).__name__}, but must give problems",
-            hint="return a list of them",
-        )
-    return list(cast("Iterable[Any]", problems))
 
 
 def check(parts: Mapping[str, Sequence[Problem]]) -> None:

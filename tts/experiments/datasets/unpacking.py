@@ -82,13 +82,11 @@ def read_bounded(place: str, stream: Readable) -> bytes:
     """
     pieces: list[bytes] = []
     size = 0
-    while True:
-        piece = stream.read(_PIECE)
-        if not piece:
-            return b"".join(pieces)
+    while piece := stream.read(_PIECE):
         size += len(piece)
         check_row(place, size)
         pieces.append(piece)
+    return b"".join(pieces)
 
 
 def pack(place: str, whole: bytes) -> bytes:
@@ -131,12 +129,7 @@ def bounded_lines(file: Path, lines: IO[bytes]) -> Iterator[bytes]:
         ConfigError: a line is too large.
     """
     max_size = largest_row()
-    line_number = 0
-    while True:
-        line = lines.readline(max_size + 1)
-        if not line:
-            return
-        line_number += 1
+    for line_number, line in enumerate(iter(lambda: lines.readline(max_size + 1), b""), 1):
         if len(line) > max_size:
             check_row(f"{file.name}, line {line_number}", len(line))
         yield line
