@@ -62,12 +62,10 @@ def choose_plan(
     is_free_text = task.partition("(")[0] == "text" and not verifiers
     if plan is None and is_free_text and shipped.fitting(model, task, verifiers) is None:
         return parse(_GREEDY if greedy else _SAMPLED), (_MORE.format(kind="greedy sample" if greedy else "sample"),)
-    is_given = plan is not None
-    if plan is None:
-        plan = Plan.of(Auto())
-    if not isinstance(plan.strategy, Auto):
-        return plan, ()
-    auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers, others)
+    run_plan = Plan.of(Auto()) if plan is None else plan
+    if not isinstance(run_plan.strategy, Auto):
+        return run_plan, ()
+    auto, selection, notes = _with_model(run_plan.strategy, run_plan.selection, model, task, verifiers, others)
     idle_roles = [role for role in others if role not in needs_of(auto).models and role not in asked]
     if idle_roles:
         notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle_roles))))
@@ -75,10 +73,9 @@ def choose_plan(
     # where nothing needs the scores of "main", `auto` reads those of the selection
     if auto.verifier is None and roles and "main" not in (*roles, *needs_of(auto).verifiers):
         auto = dataclasses.replace(auto, verifier=roles[0])
-    if not is_given:  # who named no strategy is not warned of how the default works
-        notes = ()
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
-    return dataclasses.replace(plan, strategy=auto, selection=selection), notes
+    # who named no strategy is not warned of how the default works
+    return dataclasses.replace(run_plan, strategy=auto, selection=selection), () if plan is None else notes
 
 
 def _with_model(

@@ -230,10 +230,8 @@ def evidence_of(
 def to_data(gauges: Mapping[str, Gauge], probe: PromptProbe | None) -> dict[str, Any]:
     """Return gauges and a probe as JSON has them."""
     gauge_numbers = {name: [round(value, 6) for value in dataclasses.astuple(gauge)] for name, gauge in gauges.items()}
-    probe_numbers: list[float] | None = None
-    if probe is not None:
-        probe_numbers = [float(f"{value:.6g}") for value in (*probe.weight.tolist(), probe.bias)]
-    return {"gauges": gauge_numbers, "probe": probe_numbers}
+    numbers = [] if probe is None else [float(f"{value:.6g}") for value in (*probe.weight.tolist(), probe.bias)]
+    return {"gauges": gauge_numbers, "probe": numbers or None}
 
 
 def _angle(rate: Floats) -> Floats:

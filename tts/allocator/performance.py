@@ -318,15 +318,11 @@ class PerformanceModel:
         """
         try:
             text = read_small(Path(path))
-        except UnicodeDecodeError:
-            raise ConfigError(
-                f"the performance model {str(path)!r} cannot be read: it is not UTF-8 text", hint=cure
-            ) from None
         except (OSError, ValueError) as failure:  # a path with a character that no path may have is a ValueError
-            reason = failure.strerror if isinstance(failure, OSError) else str(failure)
-            raise ConfigError(
-                f"the performance model {str(path)!r} cannot be read: {reason}", hint="make one with tts fit"
-            ) from None
+            reason, hint = getattr(failure, "strerror", str(failure)), "make one with tts fit"
+            if isinstance(failure, UnicodeDecodeError):
+                reason, hint = "it is not UTF-8 text", cure
+            raise ConfigError(f"the performance model {str(path)!r} cannot be read: {reason}", hint=hint) from None
         return cls.from_json(text, file=str(path), cure=cure)
 
 
