@@ -122,22 +122,21 @@ class MindEvolution(Judged):
                 return
             scored = list(zip(children, scores.tolist(), strict=True))
             islands = self._migrate([scored[i * n : (i + 1) * n] for i in range(self.islands)])
-            couples: list[list[Candidate]] = []
-            for i, island in enumerate(islands):
-                couples += self._parents(search, island, n, round_number, generation, i)
-            children = await self._children(search, couples)
+            families = [
+                self._parents(search, island, n, round_number, generation, i) for i, island in enumerate(islands)
+            ]
+            children = await self._children(search, list(chain.from_iterable(families)))
 
     def _migrate(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
         """Return the islands after the best of each have replaced the worst of the next."""
         ranked = [sorted(island, key=lambda scored: -scored[1]) for island in islands]  # the fittest first
         if len(ranked) == 1 or not self.migrants:
             return ranked
-        renewed: list[list[Scored]] = []
-        for i, island in enumerate(ranked):
-            arrivals = ranked[i - 1][: self.migrants]  # before the first island comes the last
-            num_staying = max(0, len(island) - self.migrants)
-            renewed.append([*arrivals, *island[:num_staying]])
-        return renewed
+        # before the first island comes the last
+        return [
+            [*ranked[i - 1][: self.migrants], *island[: max(0, len(island) - self.migrants)]]
+            for i, island in enumerate(ranked)
+        ]
 
     def _parents(
         self, search: Search, island: Sequence[Scored], n: int, round_number: int, generation: int, island_number: int

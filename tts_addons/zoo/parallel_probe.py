@@ -176,7 +176,7 @@ class ParallelProbe(Strategy):
         """Read the answers of ended branches, and force answers of branches that do not respond yet."""
         for branch in live:
             if branch.path.status != "active":
-                self._take(branch, None, await self._answer(search, branch.path))
+                branch.probe, branch.answer = None, await self._answer(search, branch.path)
         active = [branch for branch in live if branch.path.status == "active"]
         for thinking in (True, False):
             chosen = [
@@ -193,16 +193,13 @@ class ParallelProbe(Strategy):
             families = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
             search.drop([branch.probe for branch in chosen if branch.probe is not None])
             for branch, probes in zip(chosen, families, strict=True):
-                ended = [t for t in probes if t.status != "active"]
-                self._take(branch, ended[0] if ended else None, await self._answer(search, ended[0]) if ended else None)
+                branch.probe = next((t for t in probes if t.status != "active"), None)
+                branch.answer = None if branch.probe is None else await self._answer(search, branch.probe)
             search.drop([t for t, probes in zip(forced, families, strict=True) if not probes])
 
     async def _answer(self, search: Search, t: Trajectory) -> str | None:
         answer = await call_or_postpone(search.task.extract, t.response)
         return None if answer is None else search.task.canonical(answer)
-
-    def _take(self, branch: Branch, probe: Trajectory | None, answer: str | None) -> None:
-        branch.probe, branch.answer = probe, answer
 
     def _prune(self, search: Search, branches: Sequence[Branch], leader: str) -> None:
         """Count the answers that differ from the majority, and prune branches that differ too often."""

@@ -110,9 +110,8 @@ class PhiDecoding(Strategy):
                 search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False
             )
             proposals = list(chain.from_iterable(families))
-            earlier_values: list[float] = []  # of the path before each proposed step
-            for siblings, value in zip(families, values, strict=False):
-                earlier_values += [value] * len(siblings)
+            # of the path before each proposed step
+            earlier_values = [value for siblings, value in zip(families, values, strict=False) for _ in siblings]
             rng = search.rng("phi", round_number, level)
             likely = wide_enough(np.array([step_logprob(t) for t in proposals]), beams, self.deviations, rng)
             steps = [proposals[i] for i in likely]

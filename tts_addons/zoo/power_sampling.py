@@ -258,7 +258,5 @@ def chances(t: Trajectory) -> tuple[Chance, ...] | None:
     has_all = all(len(node.token_ids) == len(node.logprobs) == len(node.sampling_logprobs) for node in pieces)
     if not has_all:
         return None
-    values: list[Chance] = []
-    for node in pieces:
-        values += map(Chance, node.logprobs, node.sampling_logprobs)
-    return tuple(values) if len(values) == t.num_tokens else None
+    values = tuple(chain.from_iterable(map(Chance, node.logprobs, node.sampling_logprobs) for node in pieces))
+    return values if len(values) == t.num_tokens else None

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import sys
 import tokenize
@@ -138,11 +139,9 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
     except Exception as failure:  # noqa: BLE001 - the boundary: generators raise errors of their own
         return {"wrong": f"{type(failure).__name__}: {failure}"}
     entries: list[dict[str, Any]] = []
-    for entry in _different(dataset, size):
+    for entry in itertools.islice(_different(dataset, size), limit):
         reference = json.dumps({"reasoning_gym": generator, "config": config, "entry": pack(entry)})
         entries.append({"question": entry["question"], "metadata": entry["metadata"], "reference": reference})
-        if len(entries) == limit:
-            break
     return {"entries": entries}
 
 
