@@ -80,12 +80,11 @@ def _entries(of: type, names: Sequence[str]) -> dict[str, str]:
     known = rf"(?:{'|'.join(map(re.escape, names))})(?: \([^()]*\))?"  # a name, with its sign in the paper
     section_text = " ".join(section[1].split())
     _, *pieces = re.split(rf"(?:^|(?<=[.;?:…]) )({known}(?:, {known})*): ", section_text)  # names and texts in turn
-    texts: dict[str, str] = {}
-    for entry_names, text in zip(pieces[::2], pieces[1::2], strict=True):
-        for name in entry_names.split(", "):
-            name_alone = name.partition(" ")[0]
-            texts[name_alone] = text.strip()
-    return texts
+    return {
+        name.partition(" ")[0]: text.strip()
+        for entry_names, text in zip(pieces[::2], pieces[1::2], strict=True)
+        for name in entry_names.split(", ")
+    }
 
 
 def _resolve(of: type, name: str, text: str, bases: Sequence[type], find: Find) -> str:

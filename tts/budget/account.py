@@ -346,10 +346,10 @@ class Account:
         """Return a part with limits in whole units, cut to the amounts left; see `part`."""
         self.check_usable()
         with self._lock:
-            granted = dict(amounts)
-            for unit, amount in amounts.items():
-                if unit in self._payers:
-                    granted[unit] = min(amount, max(0, self.available(unit)))
+            granted = {
+                unit: min(amount, max(0, self.available(unit))) if unit in self._payers else amount
+                for unit, amount in amounts.items()
+            }
             short_units = [unit for unit, amount in amounts.items() if granted[unit] < amount]
             shortened = {  # by unit: the requested and the granted amount
                 unit: (to_user_amount(unit, amounts[unit]), to_user_amount(unit, granted[unit])) for unit in short_units

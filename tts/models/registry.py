@@ -157,9 +157,10 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
             given_fields[name] = value
         elif name != "options":
             given_options[name] = value
-    options: dict[str, Any] = dict(record.options)
-    for name, value in given_options.items():
-        options[name] = option_value(value)
+    options: dict[str, Any] = {
+        **dict(record.options),
+        **{name: option_value(value) for name, value in given_options.items()},
+    }
     fields = fields_from(record.name, given_fields)
     return dataclasses.replace(record, **fields, options=tuple(sorted(options.items())))
 

@@ -68,10 +68,8 @@ def fields_from(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a value is not valid for its field, or a price without a number of tokens.
     """
-    fields: dict[str, Any] = {}
-    for name, value in given.items():
-        fields[name] = _convert(_hints()[name], f"{name} of model {owner!r}", name, value)
-    return fields
+    hints = _hints()
+    return {name: _convert(hints[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
 
 
 @cache
