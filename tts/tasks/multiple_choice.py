@@ -161,10 +161,8 @@ def _boxed_choice(text: str) -> str | None:
 
 def _right_choice(text: str) -> str | None:
     """Return the choice that is called right; None where no choice or several are called right."""
-    letters: set[str] = set()
-    for match in _VERDICT.finditer(text):
-        letter = match["named"] or match["enclosed"] or match["bare"]
-        letters.add(letter.upper())
+    matches = _VERDICT.finditer(text)
+    letters = {str(match["named"] or match["enclosed"] or match["bare"]).upper() for match in matches}
     return letters.pop() if len(letters) == 1 else None
 
 

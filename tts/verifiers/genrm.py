@@ -129,10 +129,11 @@ class VerdictVerifier(ReplyingVerifier):
             verdicts_by_path = await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)
             return list(map(mean, verdicts_by_path))
         replies_by_path = await self.replies_to(prompts, str, calls)
-        verdict_prompts: list[Prompt] = []  # one for each reply: prompt, reply and the question for the verdict
-        for prompt, replies in zip(prompts, replies_by_path, strict=True):
-            for reply in replies:
-                verdict_prompts.append((*prompt, Message("assistant", reply), Message("user", self._ask)))
+        verdict_prompts = [  # one for each reply: prompt, reply and the question for the verdict
+            (*prompt, Message("assistant", reply), Message("user", self._ask))
+            for prompt, replies in zip(prompts, replies_by_path, strict=True)
+            for reply in replies
+        ]
         fits = [calls.count(prompt) <= self._most_asked for prompt in verdict_prompts]
         calls.note_unread(
             f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits)

@@ -52,11 +52,10 @@ class ToyVerifier(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step."""
         readings = await calls.value(trajectories, "truth")
-        scores: list[StepScores] = []
-        for t, truth in zip(trajectories, readings, strict=True):
-            steps = calls.task.split(t.full_text)
-            scores.append(StepScores(steps=self._judge(problem, t, steps, truth.tolist())))
-        return scores
+        return [
+            StepScores(steps=self._judge(problem, t, calls.task.split(t.full_text), truth.tolist()))
+            for t, truth in zip(trajectories, readings, strict=True)
+        ]
 
     def _judge(
         self, problem: Problem, t: Trajectory, steps: Sequence[str], truth: Sequence[float]

@@ -323,12 +323,9 @@ def key_of(parts: Sequence[Interval]) -> str:
     if all(low.key == high.key for low, high in parts):  # every interval is a point
         point_keys = sorted(low.key for low, _high in parts)
         return f"set {{{', '.join(point_keys)}}}" if len(point_keys) > 1 else point_keys[0]
-    interval_keys: list[str] = []
-    for low, high in parts:
-        opening = "[" if low.closed else "("
-        closing = "]" if high.closed else ")"
-        interval_keys.append(f"{opening}{low.key}, {high.key}{closing}")
-    return " u ".join(interval_keys)
+    return " u ".join(
+        f"{'[' if low.closed else '('}{low.key}, {high.key}{']' if high.closed else ')'}" for low, high in parts
+    )
 
 
 def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | str:

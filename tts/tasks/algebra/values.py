@@ -389,9 +389,6 @@ def _whole_root(value: int, degree: int) -> int | None:
     else:
         num_bits = -(-value.bit_length() // degree)  # rounded up
         root = 1 << num_bits  # at least the root; Newton's method then goes down to it
-        while True:
-            next_root = ((degree - 1) * root + value // root ** (degree - 1)) // degree
-            if next_root >= root:
-                break
+        while (next_root := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
             root = next_root
     return root if root**degree == value else None
