@@ -31,7 +31,7 @@ def make_endless(make_tiny: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(**options: Any) -> Any:
         backend = make_tiny(**options)
-        backend._decoder._eos = frozenset()
+        backend._decoder.eos = frozenset()
         return backend
 
     return make

@@ -118,6 +118,7 @@ class SchedulerLimits:
     tokens: int
 
 
+@dataclass(eq=False)
 class Scheduler:
     """Chooses what each step feeds.
 
@@ -131,18 +132,12 @@ class Scheduler:
         running: Jobs that are served, oldest first.
     """
 
-    def __init__(
-        self,
-        tree: KVTree,
-        limits: SchedulerLimits,
-        stats: EngineStats,
-        *,
-        failed: Callable[[Schedulable, Exception], None],
-    ) -> None:
-        self._tree = tree
-        self._limits = limits
-        self._stats = stats
-        self._failed = failed
+    tree: KVTree
+    limits: SchedulerLimits
+    stats: EngineStats
+    failed: Callable[[Schedulable, Exception], None]
+
+    def __post_init__(self) -> None:
         self._most_running: int | None = None
         self._waiting: list[Schedulable] = []
         self.running: list[Schedulable] = []
@@ -179,12 +174,12 @@ class Scheduler:
         """Unpin the nodes of jobs that ended or were preempted in this step."""
         nodes, self._nodes_to_unpin = self._nodes_to_unpin, []
         for node in nodes:
-            self._tree.unpin(node)
+            self.tree.unpin(node)
 
     def choose(self) -> list[Feed]:
         """Return the feeds of the next step, with memory reserved for all their tokens."""
         self._admit()
-        step = _StepBuilder(self._limits.tokens)
+        step = _StepBuilder(self.limits.tokens)
         index = 0
         while index < len(self.running):
             work = self.running[index]
@@ -196,13 +191,13 @@ class Scheduler:
             except _NoRoom:
                 youngest = self.running[-1]
                 if youngest is not work:  # the youngest job is not fed yet, so its node can be unpinned at once
-                    self._tree.unpin(self._preempt(youngest))
+                    self.tree.unpin(self._preempt(youngest))
                 elif len(self.running) > 1 or self._nodes_to_unpin:  # there may be room after this step
                     self._nodes_to_unpin.append(self._preempt(work))
                 else:
                     self.running.remove(work)
                     self._nodes_to_unpin.append(work.node)
-                    self._failed(work, self._too_small(work))
+                    self.failed(work, self._too_small(work))
         return step.feeds
 
     def _admit(self) -> None:
@@ -210,13 +205,13 @@ class Scheduler:
         while self._waiting:
             work = self._waiting[0]
             is_full = self._most_running is not None and len(self.running) >= self._most_running
-            if is_full or (self.running and self._needs(work) > self._tree.reclaimable):
+            if is_full or (self.running and self._needs(work) > self.tree.reclaimable):
                 return
             self._waiting.pop(0)
             if not work.started:
                 work.started = True
-                self._stats.prefill_reused += sum(self._tree.length(node) for node in work.node.path())
-            self._tree.pin(work.node)
+                self.stats.prefill_reused += sum(self.tree.length(node) for node in work.node.path())
+            self.tree.pin(work.node)
             bisect.insort(self.running, work, key=_order)
 
     def _needs(self, work: Schedulable) -> int:
@@ -230,7 +225,7 @@ class Scheduler:
         """Put a running job back into the queue, and return its node, which the caller unpins."""
         self.running.remove(work)
         work.ready = False
-        self._stats.parked += 1
+        self.stats.parked += 1
         bisect.insort(self._waiting, work, key=_order)
         return work.node
 
@@ -242,7 +237,7 @@ class Scheduler:
         Returns:
             Whether the token was fed.
         """
-        node, lengths = sequence.node, self._tree.table.length
+        node, lengths = sequence.node, self.tree.table.length
         length = lengths.item(node.place)
         misses_one_token = node.computed == length and len(node.tokens) == length + 1
         has_room = node.num_blocks * BLOCK > length
@@ -260,18 +255,18 @@ class Scheduler:
         """
         if not work.ready:
             for node in work.node.path()[:-1]:
-                missing = len(node.tokens) - self._tree.length(node)
+                missing = len(node.tokens) - self.tree.length(node)
                 if not missing:
                     continue
                 if node.place in step.fed_places or step.tokens_left <= 0:
                     return
-                self._add(Feed(node, self._tree.length(node), min(missing, step.tokens_left), None), step)
-                if not self._tree.complete(node):
+                self._add(Feed(node, self.tree.length(node), min(missing, step.tokens_left), None), step)
+                if not self.tree.complete(node):
                     return
             work.ready = True
         if work.node.place in step.fed_places:
             return
-        length = self._tree.length(work.node)
+        length = self.tree.length(work.node)
         if isinstance(work, DecodeSequence):
             missing = len(work.node.tokens) - length
             most_tokens = max(1, step.tokens_left)  # a row may always feed a token
@@ -287,10 +282,10 @@ class Scheduler:
         Raises:
             _NoRoom: there is no block for the tokens.
         """
-        if not self._tree.reserve(feed.node, feed.until):
+        if not self.tree.reserve(feed.node, feed.until):
             raise _NoRoom
-        self._stats.recomputed += max(0, min(feed.until, feed.node.computed) - feed.first)
-        self._tree.fill(feed.node, max(feed.until, self._tree.length(feed.node)))
+        self.stats.recomputed += max(0, min(feed.until, feed.node.computed) - feed.first)
+        self.tree.fill(feed.node, max(feed.until, self.tree.length(feed.node)))
         step.feeds.append(feed)
         step.fed_places.add(feed.node.place)
         is_row = isinstance(feed.work, DecodeSequence)
@@ -298,11 +293,11 @@ class Scheduler:
 
     def _too_small(self, work: Schedulable) -> KVBudgetError:
         """Return the error for a job whose path alone does not fit the memory."""
-        block_bytes = BLOCK * self._tree.pool.shape.bytes_per_token
+        block_bytes = BLOCK * self.tree.pool.shape.bytes_per_token
         needed_bytes = block_bytes * sum(_num_blocks(len(node.tokens)) for node in work.node.path())
         return KVBudgetError(
             f"a path of {work.node.end} tokens needs {needed_bytes} bytes for keys and values, but there are "
-            f"{block_bytes * self._tree.pool.num_blocks}",
+            f"{block_bytes * self.tree.pool.num_blocks}",
             hint="give the engine a larger kv_budget",
         )
 

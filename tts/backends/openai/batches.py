@@ -15,7 +15,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib import parse
@@ -304,6 +304,7 @@ class _Cut(EngineError):
     """A download has fewer replies than the batch counts."""
 
 
+@dataclass(eq=False)
 class Batches:
     """Brings replies to requests by batches, and keeps them in the folder of a book.
 
@@ -317,25 +318,15 @@ class Batches:
         most_bytes: The most bytes of a batch's file.
     """
 
-    def __init__(
-        self,
-        api: BatchApi,
-        book: BatchBook,
-        study: str,
-        *,
-        report: Report = lambda _: None,
-        sleep: Callable[[float], None] = time.sleep,
-        most_requests: int = MOST_REQUESTS,
-        most_bytes: int = MOST_BYTES,
-    ) -> None:
-        self._api = api
-        self._book = book
-        self._study = study
-        self._report = report
-        self._sleep = sleep
-        self._most_requests = most_requests
-        self._most_bytes = most_bytes
-        self._failed_polls = 0
+    api: BatchApi
+    book: BatchBook
+    study: str
+    _: KW_ONLY
+    report: Report = lambda _: None
+    sleep: Callable[[float], None] = time.sleep
+    most_requests: int = MOST_REQUESTS
+    most_bytes: int = MOST_BYTES
+    _failed_polls: int = field(default=0, init=False)
 
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
         """Create batches for requests that have no reply and are in no batch under way.
@@ -351,13 +342,11 @@ class Batches:
         """
         with self._lock_folder():
             under_way = self._find_under_way()
-            self._book.refresh()  # after the records are read: another process may have fetched replies
-            sent_keys: set[str] = set()
-            for _record, keys in under_way:
-                sent_keys |= keys
-            unsent = [request for key, request in requests.items() if key not in sent_keys and key not in self._book]
-            batches = self._api.list_batches() if unsent else {}
-            parts = split_requests(unsent, self._most_requests, self._most_bytes)
+            self.book.refresh()  # after the records are read: another process may have fetched replies
+            sent_keys = {key for _record, keys in under_way for key in keys}
+            unsent = [request for key, request in requests.items() if key not in sent_keys and key not in self.book]
+            batches = self.api.list_batches() if unsent else {}
+            parts = split_requests(unsent, self.most_requests, self.most_bytes)
             created_records = [self._create(part, batches) for part in parts]
         return [record for record, keys in under_way if keys & requests.keys()] + created_records
 
@@ -373,11 +362,11 @@ class Batches:
         """
         ends = BatchEnds()
         ended_records = self._wait(records, ends)
-        self._book.refresh()
-        ends.answered = sum(key in self._book for key in requests)
+        self.book.refresh()
+        ends.answered = sum(key in self.book for key in requests)
         for record in ended_records:
             keys = requests.keys() & keys_of(self._path(record.key, "requests.jsonl"))
-            ends.lost += count_lost(self._book, keys, ENDS.get(record.status, "NoReply"))
+            ends.lost += count_lost(self.book, keys, ENDS.get(record.status, "NoReply"))
         return ends
 
     def cancel(self) -> list[BatchRecord]:
@@ -390,9 +379,9 @@ class Batches:
         """
         with self._lock_folder():
             under_way = [record for record, _keys in self._find_under_way()]
-            cancelled_records = [record for record in under_way if record.study == self._study]
+            cancelled_records = [record for record in under_way if record.study == self.study]
             for record in cancelled_records:
-                self._api.cancel(record.id)
+                self.api.cancel(record.id)
         return cancelled_records
 
     # Records ----------------------------------------------------------------------------------------------------------
@@ -403,7 +392,7 @@ class Batches:
         The files of a batch that was planned but never created are removed.
         """
         records = [record for record in self._records() if not record.fetched]
-        batches = self._api.list_batches() if any(not record.id for record in records) else {}
+        batches = self.api.list_batches() if any(not record.id for record in records) else {}
         under_way: list[tuple[BatchRecord, set[str]]] = []
         for record in records:
             requests_path = self._path(record.key, "requests.jsonl")
@@ -429,12 +418,12 @@ class Batches:
         """
         digest = digest_of(requests)
         num_earlier = sum(record.digest == digest for record in self._records())  # batches of the same requests
-        key = hashlib.sha256(f"{self._api.root} {digest} {num_earlier}".encode()).hexdigest()[:32]
-        path = self._book.write_file(requests, key)
+        key = hashlib.sha256(f"{self.api.root} {digest} {num_earlier}".encode()).hexdigest()[:32]
+        path = self.book.write_file(requests, key)
         record = BatchRecord(
             key=key,
-            root=self._api.root,
-            study=self._study,
+            root=self.api.root,
+            study=self.study,
             endpoint=requests[0].endpoint,
             requests=len(requests),
             digest=digest,
@@ -442,7 +431,7 @@ class Batches:
         self._write(record)
         batch = batches.get(key)
         if batch is None:
-            batch = self._api.create(self._api.upload(path), record)
+            batch = self.api.create(self.api.upload(path), record)
         return self._keep(record, batch)
 
     def _keep(self, record: BatchRecord, batch: Mapping[str, Any]) -> BatchRecord:
@@ -457,7 +446,7 @@ class Batches:
         """
         batch_id, status = batch.get("id"), batch.get("status")
         if not isinstance(batch_id, str) or not batch_id or not isinstance(status, str):
-            raise EngineError(f"{self._api.root} gave {quote(batch)} where a batch must be")
+            raise EngineError(f"{self.api.root} gave {quote(batch)} where a batch must be")
         counts: Any = batch.get("request_counts")
         num_done = 0
         if isinstance(counts, dict):
@@ -469,9 +458,9 @@ class Batches:
 
     def _records(self) -> Iterator[BatchRecord]:
         """Yield the records of this server's batches."""
-        for path in sorted(self._book.folder.glob("*.json")):
+        for path in sorted(self.book.folder.glob("*.json")):
             record = self._read(path.stem)
-            if record.root == self._api.root:
+            if record.root == self.api.root:
                 yield record
 
     def _read(self, key: str) -> BatchRecord:
@@ -495,7 +484,7 @@ class Batches:
             partial_file.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n")
 
     def _path(self, key: str, ending: str) -> Path:
-        return self._book.folder / f"{key}.{ending}"
+        return self.book.folder / f"{key}.{ending}"
 
     @contextlib.contextmanager
     def _lock_folder(self) -> Generator[None]:
@@ -506,8 +495,8 @@ class Batches:
             raise ConfigError(
                 "batches need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL"
             ) from None
-        self._book.folder.mkdir(parents=True, exist_ok=True)
-        with (self._book.folder / "lock").open("ab") as file:
+        self.book.folder.mkdir(parents=True, exist_ok=True)
+        with (self.book.folder / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -526,13 +515,13 @@ class Batches:
             new_records = [record if record.fetched else self._poll(record, ends) for record in new_records]
             num_open = sum(not record.fetched for record in new_records)
             num_done = sum(record.requests if record.fetched else record.done for record in new_records)
-            self._report(
+            self.report(
                 f"{num_open:,} of {len(new_records):,} batches under way, "
                 f"{num_done:,} of {num_requests:,} requests done"
             )
             if not num_open:
                 return new_records
-            self._sleep(wait_s)
+            self.sleep(wait_s)
             wait_s = min(_LONGEST_POLL_S, 2 * wait_s)
 
     def _poll(self, record: BatchRecord, ends: BatchEnds) -> BatchRecord:
@@ -546,14 +535,14 @@ class Batches:
             self._failed_polls += 1
             if self._failed_polls > (_MOST_CUTS if isinstance(failure, _Cut) else _MOST_FAILED_POLLS):
                 raise
-            self._report(f"{failure.cause}; it is asked again")
+            self.report(f"{failure.cause}; it is asked again")
             return record
         self._failed_polls = 0
         return updated
 
     def _poll_once(self, record: BatchRecord, ends: BatchEnds) -> BatchRecord:
         """See `_poll`; raise EngineError where the server does not answer, or fewer replies came than it counts."""
-        batch = self._api.batch(record.id)
+        batch = self.api.batch(record.id)
         if batch is None:
             ends.notes.append(f"the server does not know the batch {record.id!r} any more")
             return self._close(record, _GONE)
@@ -566,7 +555,7 @@ class Batches:
             file_id, target = batch.get(name), self._path(record.key, ending)
             if not isinstance(file_id, str) or not file_id:
                 continue
-            if not self._api.fetch(file_id, target):
+            if not self.api.fetch(file_id, target):
                 is_lost = True
                 notes.append(f"the server has lost the file {file_id!r} of the batch {record.id!r}")
                 continue
@@ -574,7 +563,7 @@ class Batches:
             num_unknown += sum(key not in keys for key in keys_of(target))
         if num_lines < record.done and not is_lost:
             raise _Cut(
-                f"{self._api.root} sent {num_lines:,} of {record.done:,} replies of the batch {record.id!r}",
+                f"{self.api.root} sent {num_lines:,} of {record.done:,} replies of the batch {record.id!r}",
                 hint="the same command fetches them again; nothing is paid twice",
             )
         if num_unknown:

@@ -63,6 +63,7 @@ class _Running:
     cache: DynamicCache
 
 
+@dataclass(slots=True, eq=False)
 class RowDecoder:
     """Decodes rows until they end.
 
@@ -73,13 +74,10 @@ class RowDecoder:
         max_rows: Most rows under way at once; others wait, in order.
     """
 
-    def __init__(
-        self, model: CausalModel, decode: Callable[[Sequence[int]], str], eos: frozenset[int], *, max_rows: int
-    ) -> None:
-        self._model = model
-        self._decode = decode
-        self._eos = eos
-        self._max_rows = max_rows
+    model: CausalModel
+    decode: Callable[[Sequence[int]], str]
+    eos: frozenset[int]
+    max_rows: int
 
     def run(
         self, requests: list[RowRequest], more: Callable[[], list[RowRequest]], ended: Callable[[FinishedRow], None]
@@ -111,7 +109,7 @@ class RowDecoder:
         """Start waiting rows, in order, while there is room. Cancelled rows end even without room."""
         for _ in range(len(waiting)):
             rows, index, path = waiting.popleft()
-            if len(running) < self._max_rows or rows.cancelled:
+            if len(running) < self.max_rows or rows.cancelled:
                 self._start(rows, index, path, running, ended)
             else:
                 waiting.append((rows, index, path))
@@ -122,11 +120,11 @@ class RowDecoder:
         """Start a row, or end it at once where it has no first token."""
         try:
             state = RowState(
-                rows, index, path.text, len(path.ids), decode=self._decode, eos=self._eos, context=self._model.context
+                rows, index, path.text, len(path.ids), decode=self.decode, eos=self.eos, context=self.model.context
             )
             finish = state.early_finish()
             if finish is None:
-                running.append(_Running(state, path, self._model.cache(path.state)))
+                running.append(_Running(state, path, self.model.cache(path.state)))
                 return
         except Exception as failure:  # noqa: BLE001 - no memory, or a predicate raised: only this row fails
             ended(FinishedRow(rows, index, failed_row(failure), path=None, reused=0))
@@ -144,7 +142,7 @@ class RowDecoder:
             if finish is None:
                 return True
             if finish != "cancelled":
-                segment = self._model.segment(row.cache, len(path.ids) - 1)
+                segment = self.model.segment(row.cache, len(path.ids) - 1)
                 end_path = CachedPath((*path.ids, *state.ids), (*path.state, segment), state.path_text())
         except Exception as failure:  # noqa: BLE001 - bad logits, or a predicate raised: only this row fails
             finish, error = "error", error_line(failure)
@@ -157,7 +155,7 @@ class RowDecoder:
         state = row.state
         last_token = state.ids[-1] if state.ids else row.path.ids[-1]
         start = time.perf_counter()
-        logits = self._model.step(row.cache, last_token)
+        logits = self.model.step(row.cache, last_token)
         state.seconds += time.perf_counter() - start
         number = uniform(state.row.stream, state.position, state.row.word)
         return state.append(*draw(logits, state.rows.request.sampling, number))
