@@ -115,9 +115,7 @@ class Decoder:
         self._norm = maker.tensor("model.norm.weight", config.hidden)
         self._head = maker.head(self._embedding) if output_layer else None
         self.parameters = maker.parameters
-        linears: list[Linear] = []
-        for layer in self._layers:
-            linears += (layer.qkv, layer.out, layer.gate_up, layer.down)
+        linears = [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
         layer_bytes = sum(linear.weight_bytes for linear in linears)
         is_small = layer_bytes <= _CACHED_BYTES
         self._stack = self._stack_linears(linears) if is_small else None

@@ -499,9 +499,7 @@ class OpenAIBackend(Backend):
     async def close(self) -> None:
         """Fail every row under way with an EngineError, and close every connection."""
         self._closed = True
-        tasks: list[asyncio.Task[Any]] = []
-        for rows in self._live:
-            tasks += rows.tasks
+        tasks = [task for rows in self._live for task in rows.tasks]
         for rows in list(self._live):
             rows.fail(closed_error())
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -219,8 +219,7 @@ class Capabilities:
             ("asked by", _MODES[self.mode]),
             ("context", "not said" if self.context is None else f"{self.context} tokens"),
         ]
-        for name, capability, present, absent in _LINES:
-            lines.append((name, present if getattr(self, capability) else absent))
+        lines += [(name, present if getattr(self, one) else absent) for name, one, present, absent in _LINES]
         if self.seed_note:
             lines.append(("no seeds", self.seed_note))
         lines.append(("limits of thoughts", self.thought_limit or "no field is known"))

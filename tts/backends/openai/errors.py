@@ -141,9 +141,8 @@ class Key:
         self._value = value
         self._headers, self.query = dict(headers), dict(query)
         self._secrets = [secret for secret in (value, *secrets) if secret]
-        forms: set[str] = set()
-        for secret in self._secrets:  # as it is, as in a JSON string, and as in a Python string
-            forms |= {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+        # as it is, as in a JSON string, and as in a Python string
+        forms = {form for one in self._secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1])}
         self._forms = sorted(forms, key=len, reverse=True)
         self.source = source
 

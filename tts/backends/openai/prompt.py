@@ -95,10 +95,7 @@ def messages(prompt: Prompt, text: str = "", *, tools: bool = False) -> list[dic
     """
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
     all_turns = (*turns, Message("assistant", text)) if text else turns
-    members: list[dict[str, Any]] = []
-    for turn in all_turns:
-        members += _turn(turn, tools=tools)
-    return members
+    return [member for turn in all_turns for member in _turn(turn, tools=tools)]
 
 
 def _turn(turn: Message, *, tools: bool) -> list[dict[str, Any]]:

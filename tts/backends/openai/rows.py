@@ -132,8 +132,5 @@ def row_groups(request: SampleRequest, capabilities: Capabilities) -> list[tuple
     by_cap: dict[int, list[int]] = {}
     for index, row in enumerate(request.rows):
         by_cap.setdefault(row.max_tokens, []).append(index)
-    groups: list[tuple[int, ...]] = []
-    for indexes in by_cap.values():
-        for start in range(0, len(indexes), _MOST_ROWS):
-            groups.append(tuple(indexes[start : start + _MOST_ROWS]))
-    return groups
+    starts = [(indexes, start) for indexes in by_cap.values() for start in range(0, len(indexes), _MOST_ROWS)]
+    return [tuple(indexes[start : start + _MOST_ROWS]) for indexes, start in starts]
