@@ -249,10 +249,9 @@ def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelSe
     """Return the servers of a model; a fusion has the first server of each of its models."""
     if model.fusion is not None:
         roles = {"policy": model.fusion.judge, **{name: name for name in model.fusion.models}}
-        first_records: dict[str, ModelRecord] = {}
-        for role, name in roles.items():
-            first_records[role] = _servers(models[name], models).records[0]["policy"]
-        return ModelServers([first_records])
+        return ModelServers(
+            [{role: _servers(models[name], models).records[0]["policy"] for role, name in roles.items()}]
+        )
     record_sets: list[dict[str, ModelRecord]] = []
     for url in model.url or [None]:
         resolved = {role: resolve(record, model.backend, url) for role, record in model.records().items()}

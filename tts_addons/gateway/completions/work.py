@@ -202,10 +202,7 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
     """Return the choices of all prompts without log-probabilities, each written by the model."""
     if not order.max_tokens:
         cost.prompt += sum(map(backend.count, order.prompts))
-        empty_choices: list[Written] = []
-        for place in range(len(order.prompts)):
-            empty_choices += [Written(place, "", "length")] * order.choices
-        return empty_choices
+        return [Written(place, "", "length") for place in range(len(order.prompts)) for _ in range(order.choices)]
     replies: list[Reply[Any]] = []
     try:
         await read(backend, backend.open(order.prompts), replies, opens=True)

@@ -291,10 +291,8 @@ class ChatFrames(Frames):
 
 def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the deltas of a stream that together make up a message."""
-    deltas: list[dict[str, Any]] = []
-    for name in ("reasoning_content", "content", "refusal"):
-        if message.get(name) is not None:
-            deltas.append({name: message[name]})
+    names = ("reasoning_content", "content", "refusal")
+    deltas: list[dict[str, Any]] = [{name: message[name]} for name in names if message.get(name) is not None]
     calls = message.get("tool_calls")
     if calls:
         deltas.append({"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]})
