@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+from tts.experiments.run.candidates import judge_answer
 from tts.search.ends import Level
 from tts.tasks.base import Task
 from tts.trace.node import TraceNode
 from tts.trace.trace import Trace, winning_node
-from tts.types import Prompt
+from tts.types import Problem, Prompt
 from tts_addons.training.importance import importance_weights
 
 
@@ -114,18 +116,8 @@ def search_rows(
         reference: The reference answer; None: unknown.
         verifier: The role whose scores are read; None: the first that scored.
     """
-    verdicts: dict[str, bool] = {}
-
-    def judge(answer: str | None) -> bool | None:
-        if reference is None:
-            return None
-        if answer is None:
-            return False
-        if answer not in verdicts:
-            decision = task.accepts(answer, reference)
-            verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
-        return verdicts[answer]
-
+    answered = Problem(trace.problem, answer=reference)
+    judge = cache(lambda answer: judge_answer(answer, task, answered))
     nodes = tuple(trace.nodes)
     roots = [node for node in nodes if node.parent is None]
     prompt = roots[0].prompt if roots else None

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +25,13 @@ from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_choice, check_int
 from tts.errors import ConfigError
+from tts.experiments.run.candidates import judge_answer
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.solver import Solver
-from tts.tasks.base import Task
 from tts.types import Candidate, Problem, Prompt, Solution, Trajectory, Usage
 from tts_addons.training.filters import Filters
 from tts_addons.training.records import PathSample, SearchRows
@@ -157,13 +158,16 @@ def label_steps(
     """
     check_int("k", k, 1, optional=False)
     check_choice("method", method, METHODS)
-    reference = found.problem.answer
-    if reference is None:
+    if found.problem.answer is None:
         raise ConfigError(
             "the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)"
         )
     task = solver.prepare(found.problem, Budget(samples=1), strategy="single").setup.task
-    is_right = _judge_of(task, reference)
+    judge = cache(lambda answer: judge_answer(answer, task, found.problem))
+
+    def is_right(candidate: Candidate) -> bool:
+        return judge(candidate.answer) is True
+
     candidates = sorted(found.candidates, key=lambda candidate: candidate.index)
     paths = [tuple(task.split(c.trajectory.full_text)) for c in candidates]
     rights = [is_right(c) for c in candidates]
@@ -186,20 +190,6 @@ def label_steps(
         seed=seed,
         budget=solution.trace.budget,
     )
-
-
-def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
-    """Return a function that judges candidates by a reference answer; each answer is judged once."""
-    verdicts: dict[str | None, bool] = {None: False}
-
-    def is_right(candidate: Candidate) -> bool:
-        answer = candidate.answer
-        if answer is not None and answer not in verdicts:
-            decision = task.accepts(answer, reference)
-            verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
-        return verdicts[answer]
-
-    return is_right
 
 
 @dataclass(frozen=True, kw_only=True)
