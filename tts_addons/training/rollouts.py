@@ -332,7 +332,7 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     else:
         allocator = SignalAllocator(first=n, most=n)
     drawing = _Drawing(
-        problems, account=account, solver=solver, plan=plan, reward=reward, seed=seed, is_bounded=by_signal
+        problems=problems, account=account, solver=solver, plan=plan, reward=reward, seed=seed, is_bounded=by_signal
     )
     try:
         stop_reason = drawing.run(allocator)
@@ -399,6 +399,7 @@ class _NoChoice(Selection):
         return Selected(answers=answers[:1], ranked=tuple(candidates), confidence=math.nan)
 
 
+@dataclass(eq=False, kw_only=True)
 class _Drawing:
     """The groups while they grow.
 
@@ -407,57 +408,48 @@ class _Drawing:
         cut: The samples of each prompt that the total cut.
     """
 
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        *,
-        account: Account,
-        solver: Solver,
-        plan: Plan,
-        reward: Reward | None,
-        seed: int,
-        is_bounded: bool,
-    ) -> None:
-        self._problems = problems
-        self._account = account
-        self._solver = solver
-        self._plan = plan
-        self._reward = reward
-        self._seed = seed
-        self._is_bounded = is_bounded  # whether rewards must be in [0, 1]
-        self._spent_before = dict(account.spent)
-        self.found: list[list[Rollout]] = [[] for _ in problems]
-        self.cut: list[list[Rollout]] = [[] for _ in problems]
-        self._cost = np.full(len(problems), math.nan)  # tokens of one sample of each problem, prompt included
+    problems: Sequence[Problem]
+    account: Account
+    solver: Solver
+    plan: Plan
+    reward: Reward | None
+    seed: int
+    is_bounded: bool  # whether rewards must be in [0, 1]
+
+    def __post_init__(self) -> None:
+        self._spent_before = dict(self.account.spent)
+        self.found: list[list[Rollout]] = [[] for _ in self.problems]
+        self.cut: list[list[Rollout]] = [[] for _ in self.problems]
+        self._cost = np.full(len(self.problems), math.nan)  # tokens of one sample of each problem, prompt included
         self._num_calls = 0  # calls of the solver; each has a seed of its own
         self._failure: TTSError | None = None  # the first failure, after which no further wave is drawn
-        run = solver.prepare(problems[0], Budget(samples=1), strategy="single")
+        run = self.solver.prepare(self.problems[0], Budget(samples=1), strategy="single")
         self._expected_cost = float(run.expected_tokens or run.setup.task.typical_tokens())  # until a cost is known
         backend = run.setup.backends["policy"]
         if not backend.caps.token_ids:
             warnings.warn(
                 f"the backend {backend.name!r} shows no token ids: Rollout.tokens will be None, and trainers that need "
                 "them cannot use these rollouts; run the model in this process, such as with backend='engine'",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def spending(self) -> dict[str, float]:
         """Return what was spent of the account, by unit, without those that are not known."""
-        total = self._account.ledger.total()
-        spent = {unit: amount for unit, amount in self._account.spent.items() if getattr(total, unit, 0) is not None}
+        total = self.account.ledger.total()
+        spent = {unit: amount for unit, amount in self.account.spent.items() if getattr(total, unit, 0) is not None}
         return {unit: amount - self._spent_before.get(unit, 0) for unit, amount in spent.items()}
 
     def groups(self) -> tuple[RolloutGroup, ...]:
         """Return the group of each prompt."""
         return tuple(
             RolloutGroup(problem=problem, rollouts=tuple(judged), cut=tuple(cut))
-            for problem, judged, cut in zip(self._problems, self.found, self.cut, strict=True)
+            for problem, judged, cut in zip(self.problems, self.found, self.cut, strict=True)
         )
 
     def run(self, allocator: SignalAllocator) -> str:
         """Draw wave after wave, and return why no further wave is drawn."""
         while True:
-            available = self._account.available("tokens")
+            available = self.account.available("tokens")
             samples = np.array([len(group) for group in self.found])
             rewards_by_prompt = [[rollout.reward for rollout in group] for group in self.found]
             successes = np.array([float(np.clip(rewards, 0, 1).sum()) for rewards in rewards_by_prompt])
@@ -467,7 +459,7 @@ class _Drawing:
             if len(known_costs) and available < _SPREAD * cost.min():
                 return "budget: what is left pays for no further sample"
             more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(available))
-            if self._is_bounded and not len(known_costs) and available >= cost.sum() / _OVERESTIMATE:
+            if self.is_bounded and not len(known_costs) and available >= cost.sum() / _OVERESTIMATE:
                 # the first wave draws samples of every prompt, fewer where the total is small
                 more[:] = np.clip(int(available / (_SPREAD * cost.sum())), 1, allocator.first)
             if not more.any():
@@ -484,12 +476,12 @@ class _Drawing:
         num_drawn = 0
         for size in np.unique(more[more > 0]).tolist():  # one call for all prompts that get equally many
             places = np.flatnonzero(more == size).tolist()
-            strategy = dataclasses.replace(self._plan.strategy, n=size)  # pyright: ignore[reportArgumentType]
-            (call_seed,) = np.random.SeedSequence([self._seed, self._num_calls]).generate_state(1, np.uint32)
+            strategy = dataclasses.replace(self.plan.strategy, n=size)  # pyright: ignore[reportArgumentType]
+            (call_seed,) = np.random.SeedSequence([self.seed, self._num_calls]).generate_state(1, np.uint32)
             self._num_calls += 1
-            problems = [self._problems[place] for place in places]
-            plan = dataclasses.replace(self._plan, strategy=strategy)
-            solutions = self._solver.solve_for_training(problems, self._account, plan, int(call_seed))
+            problems = [self.problems[place] for place in places]
+            plan = dataclasses.replace(self.plan, strategy=strategy)
+            solutions = self.solver.solve_for_training(problems, self.account, plan, int(call_seed))
             for place, solution in zip(places, solutions, strict=True):
                 if isinstance(solution.error, ConfigError):
                     self._failure = self._failure or solution.error
@@ -509,10 +501,10 @@ class _Drawing:
 
     def _judge(self, place: int, solution: Solution) -> list[Rollout]:
         """Return the samples of a solution with their rewards; NaN for a sample that the total cut."""
-        problem, trace = self._problems[place], solution.trace
+        problem, trace = self.problems[place], solution.trace
         if trace is None:
             return []
-        setup = self._solver.prepare(problem, Budget(samples=1), strategy="single").setup
+        setup = self.solver.prepare(problem, Budget(samples=1), strategy="single").setup
         samples = search_rows(trace, setup.task, problem.id, problem.answer).samples
         candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
         results = list[Rollout]()
@@ -555,15 +547,15 @@ class _Drawing:
         Raises:
             ConfigError: The reward is no finite number, or must be in [0, 1] and is not.
         """
-        if self._reward is None:
+        if self.reward is None:
             return float(sample.right is True)
-        value: Any = self._reward(problem, sample.text)
+        value: Any = self.reward(problem, sample.text)
         if not isinstance(value, int | float | np.number) or not math.isfinite(float(value)):
             raise ConfigError(
                 f"the reward is {quote(value)}, but must be a finite number",
                 hint="return 0.0 for what it cannot judge",
             )
-        if self._is_bounded and not 0 <= float(value) <= 1:
+        if self.is_bounded and not 0 <= float(value) <= 1:
             raise ConfigError(
                 f'the reward is {quote(value)}, but objective "signal" needs one in [0, 1]',
                 hint='scale it, or take "uniform"',

@@ -95,12 +95,9 @@ class RecordedSearches:
         problem = self._problems.get(cell.dataset, {}).get(cell.problem)
         if self._config is None or problem is None:
             return self._task(self._task_of_import), source.get("prompt") or cell.problem
-        task = self._task(problem.task or self._config.task or self._own_task(cell.model) or "text")
+        own_task = self._config.models[cell.model].records()["policy"].task
+        task = self._task(problem.task or self._config.task or own_task or "text")
         return task, task.prompt(problem.without_answer())
-
-    def _own_task(self, model: str) -> str | None:
-        assert self._config is not None, "imported samples have no models"
-        return self._config.models[model].records()["policy"].task
 
     def _sample(
         self,
@@ -206,10 +203,7 @@ class RedrawnSearches:
             ConfigError: A search differs from its result.
         """
         remaining_results = iter(results)
-        while True:
-            group = list(islice(remaining_results, self._executor.slots))
-            if not group:
-                return
+        while group := list(islice(remaining_results, self._executor.slots)):
             redrawn_group = LOOP.run(self._redraw_cells([result.cell for result in group]))
             for result, (solution, task) in zip(group, redrawn_group, strict=True):
                 yield self._record(result, solution, task)
