@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from tts._core.logs import RepeatLimit, get_logger
 from tts.backends.base import Backend, sampling_with
@@ -251,12 +252,10 @@ def forewarnings(run: ProblemRun) -> list[str]:
     setup = run.setup
     expected = run.expected_tokens or setup.task.typical_tokens("solve")
     scorers = {role: setup.verifiers[role] for role in setup.declared if role in setup.verifiers}
-    scores: list[str] = []
-    for scorer in scorers.values():
-        for member in _leaves(scorer):
-            scores += _unshown(run.problem, member, setup.backends[member.model], expected)
-    scores += _unpaid(run, scorers, expected)
-    return [*setup.notes, *task_warnings(run), *dict.fromkeys(scores)]  # without duplicates
+    members = [member for scorer in scorers.values() for member in _leaves(scorer)]
+    unshown = [_unshown(run.problem, member, setup.backends[member.model], expected) for member in members]
+    scores = dict.fromkeys(chain(*unshown, _unpaid(run, scorers, expected)))  # without duplicates
+    return [*setup.notes, *task_warnings(run), *scores]
 
 
 def task_warnings(run: ProblemRun) -> list[str]:

@@ -145,10 +145,7 @@ async def stream_events(
     task = asyncio.ensure_future(solve(tell))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while True:
-            event = await queue.get()
-            if event is None:  # the run has ended
-                break
+        while (event := await queue.get()) is not None:  # None: the run has ended
             last_event = event
             yield event
         yield dataclasses.replace(last_event, texts=(), solution=await task)
