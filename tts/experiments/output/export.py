@@ -94,14 +94,12 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     num_rows = 0
     try:
         with parquet.ParquetWriter(path, schema) as writer:
-            while True:
-                group = [flat(row) for row in islice(rows, _GROUP)]
-                if not group:
-                    return num_rows
+            while group := [flat(row) for row in islice(rows, _GROUP)]:
                 for row in group:
                     row["flops"] = None if row["flops"] is None else float(row["flops"])
                 writer.write_table(pa.Table.from_pylist(group, schema))
                 num_rows += len(group)
+        return num_rows
     except (OverflowError, pa.ArrowInvalid) as failure:
         raise TTSError(f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl") from failure
 

@@ -70,10 +70,7 @@ def check_store(db: sqlite3.Connection) -> StoreCheck:
     )
     num_whole, num_unknown, cell = 0, 0, 0
     damaged: dict[int, str] = {}  # keys by cell
-    while True:
-        rows = db.execute(query, (cell, _PAGE)).fetchall()  # the next results after the last cell
-        if not rows:
-            break
+    while rows := db.execute(query, (cell, _PAGE)).fetchall():  # the next results after the last cell
         for cell, key, *columns, stored_checksum in rows:
             if stored_checksum is None:
                 num_unknown += 1

@@ -125,10 +125,7 @@ class Store:
     def add(self, study: int, cells: Iterable[Cell]) -> None:
         """Add cells to a study. Cells that the study already has stay unchanged."""
         remaining_cells = iter(cells)
-        while True:
-            batch = list(islice(remaining_cells, _BATCH))
-            if not batch:
-                return
+        while batch := list(islice(remaining_cells, _BATCH)):
             conditions = [condition_body(cell) for cell in batch]
             members = [
                 (study, cell_body(cell), cell.key, condition) for cell, condition in zip(batch, conditions, strict=True)
@@ -398,10 +395,7 @@ class Store:
             " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?"
         )
         cell_id, condition = 0, 0  # of the last row that was read; ids begin at 1
-        while True:
-            rows = self._read(query, (self._clock(), study, cell_id, condition, _PAGE))
-            if not rows:
-                return
+        while rows := self._read(query, (self._clock(), study, cell_id, condition, _PAGE)):
             for cell_id, condition, key, own_body, result_body, candidates, lost_tokens in rows:
                 cell = cell_of(cell_id, key, self._condition(condition), own_body)
                 yield result_of(cell_id, cell, result_body, candidates, lost_tokens or 0)
