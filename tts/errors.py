@@ -16,7 +16,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from tts._core.display import one_visible_line
@@ -167,15 +168,30 @@ class MissingDependency(TTSError, ImportError):
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:
     """Return the error for a missing optional package, with the command that installs it."""
-    cpu_note = (
-        "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)"
-        if package == "torch"
-        else ""
-    )
     return MissingDependency(
         f"{needed_by} needs the optional dependency {package}, which is not installed",
-        hint=f"pip install 'test-time-search[{extra}]'{cpu_note}",
+        hint=f"pip install 'test-time-search[{extra}]'{_CPU_BUILD if package == 'torch' else ''}",
     )
+
+
+_CPU_BUILD = "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)"
+
+
+@contextmanager
+def require_extra(package: str, extra: str, needed_by: str) -> Generator[None]:
+    """Raise `missing_extra` where a block imports a package that is not installed.
+
+    Args:
+        package: The package's name for pip; "": the name of the module that is missing.
+        extra: The extra that installs the package.
+        needed_by: What needs the package, in the message.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as failure:
+        if str(failure.name).startswith("tts"):
+            raise
+        raise missing_extra(package or str(failure.name), extra, needed_by) from failure
 
 
 _OTHER_WORDS: Final = {  # words of other programs, and what this library calls them

@@ -19,6 +19,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
@@ -99,8 +100,7 @@ class Registry:
                 f"{self.kind} {name!r} is in the packages {packages}, but only one may give it",
                 hint="uninstall the others",
             )
-        (entry,) = entries.values()
-        return self._load(entry)
+        return self._load(*entries.values())
 
     def _load(self, entry: EntryPoint) -> Any:
         entry_text = f"{self.kind} {entry.name!r} of the package {_package(entry)}"
@@ -525,10 +525,8 @@ def _parse_expression(text: str) -> ast.expr:
     parse at once. Parsing is then tried again.
     """
     for _ in range(100):
-        try:
+        with suppress(SystemError):
             return ast.parse(text, mode="eval").body
-        except SystemError:
-            continue
     return ast.parse(text, mode="eval").body
 
 

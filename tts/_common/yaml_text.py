@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from tts.checks import without_duplicates
-from tts.errors import ConfigError, missing_extra
+from tts.errors import ConfigError, require_extra
 
 _DEPTH, _VALUES = 20, 1_000_000  # of a text: levels, and values with all that aliases repeat
 
@@ -26,10 +26,8 @@ def read_yaml(text: str, what: str = "study", extra: str = "experiments") -> Any
         ConfigError: The text is not YAML, has duplicate keys, or is too deep or too large for a file that people write.
         MissingDependency: PyYAML is not installed.
     """
-    try:
+    with require_extra("pyyaml", extra, f"reading a {what}"):
         import yaml
-    except ImportError:
-        raise missing_extra("pyyaml", extra, f"reading a {what}") from None
 
     class Loader(yaml.SafeLoader):
         """The safe loader, which refuses duplicate keys."""

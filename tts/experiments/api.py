@@ -386,9 +386,8 @@ class Study(Replayable):
         all_curves = [*self.curves(by_group=by_group), *(replayed_curve.curve for replayed_curve in replayed)]
         words = line_words(all_curves, labels or {})
         curves = choose_curves(all_curves, strategies)
-        comparisons: list[Comparison] = []
-        if baseline is not None:
-            comparisons = compare(curves, baseline, x, rng=np.random.default_rng(SEED))
+        rng = np.random.default_rng(SEED)
+        comparisons = [] if baseline is None else compare(curves, baseline, x, rng=rng)
         figure = plots.draw(
             curves,
             x,
@@ -417,10 +416,10 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        target = _page_path(path)
+        target = plots.check_path(path, "the page", (".html",), "report.html")
         with self.open_store("this is not its final page") as (store, study):
             page = report(store, study, rng=np.random.default_rng(SEED), x=x, baseline=baseline)
-        _write_page(target, page)
+        plots.write_file(target, page.encode(), "the page")
 
     def export(self, path: str | Path, form: str | None = None) -> int:
         """Write every result, or every run with its samples, as a row of a file; return how many.
@@ -501,10 +500,10 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        target = _page_path(path)
+        target = plots.check_path(path, "the page", (".html",), "report.html")
         with self.open_store("these are not all its samples") as (store, study):
             page, count = samples_page(study.name, sampled_results(store, study))
-        _write_page(target, page)
+        plots.write_file(target, page.encode(), "the page")
         return count
 
     def _pools(self) -> Sequence[ProblemPool]:
@@ -557,27 +556,6 @@ class Study(Replayable):
 def sampled_results(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with the samples and texts that were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
-
-
-def _page_path(path: str | Path) -> Path:
-    """Return the path of a page.
-
-    Raises:
-        ConfigError: It has another ending.
-    """
-    target = Path(path)
-    if target.suffix != ".html":
-        raise ConfigError(f"the page is {str(path)!r}, but must end in .html", hint="give a name such as report.html")
-    return target
-
-
-def _write_page(path: Path, page: str) -> None:
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as failure:
-        raise ConfigError(
-            f"the page {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists"
-        ) from None
 
 
 def _warn(text: str) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 from tts._core.logs import get_logger
 from tts.budget.budget import format_limits
 from tts.budget.ledger import Call
-from tts.errors import missing_extra
+from tts.errors import require_extra
 from tts.solver.setup import ProblemRun
 from tts.types import Message, Prompt, Solution, Usage
 
@@ -97,10 +97,8 @@ def continue_trace(headers: Mapping[str, str]) -> Generator[None]:
 
 def _api() -> Any:
     """Return the tracing module of OpenTelemetry."""
-    try:
+    with require_extra("opentelemetry-api", "telemetry", "telemetry"):
         return importlib.import_module("opentelemetry.trace")
-    except ImportError as failure:
-        raise missing_extra("opentelemetry-api", "telemetry", "telemetry") from failure
 
 
 class SearchSpan:

@@ -9,7 +9,7 @@ import secrets
 import time
 from typing import Any
 
-from tts.errors import CapabilityError, VerifierError, missing_extra
+from tts.errors import CapabilityError, VerifierError, require_extra
 from tts_addons.code import program as runner
 from tts_addons.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, judge_report, steps_of
 from tts_addons.code.steps import CodeTests
@@ -111,11 +111,9 @@ def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: 
 
 def _packages() -> tuple[Any, Any]:
     """Return the packages docker and llm_sandbox; the second can be installed without the first."""
-    try:
+    with require_extra("llm-sandbox", "sandbox", "code(sandbox='docker')"):
         importlib.import_module("llm_sandbox.exceptions")
         return importlib.import_module("docker"), importlib.import_module("llm_sandbox")
-    except ModuleNotFoundError as failure:
-        raise missing_extra("llm-sandbox", "sandbox", "code(sandbox='docker')") from failure
 
 
 def _line(failure: Exception) -> str:

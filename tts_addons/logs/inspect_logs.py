@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tts._common.characters import join_surrogates
-from tts.errors import ConfigError, missing_extra, quote, unknown_name
+from tts.errors import ConfigError, quote, require_extra, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded
 from tts_addons.logs.fields import CUT, SampleRow, identity_in, whole_number, without_costs
@@ -348,10 +348,8 @@ def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
 
 def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """Return the content of a member that is compressed with Zstandard, which `zipfile` cannot read."""
-    try:
+    with require_extra("pyarrow", "experiments", "reading an .eval log"):
         import pyarrow
-    except ImportError as absent:
-        raise missing_extra("pyarrow", "experiments", "reading an .eval log") from absent
     file = archive.fp
     assert file is not None, "the archive is open"
     file.seek(info.header_offset)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tts import tasks
 from tts._common.characters import join_surrogates
 from tts._common.files import Exported, replace_file, write_json_lines
-from tts.errors import ConfigError, missing_extra
+from tts.errors import ConfigError, require_extra
 from tts.tasks.base import Task
 from tts.trace.trace import Trace
 from tts_addons.training.filters import Filters, Sieve
@@ -185,11 +185,9 @@ def _line(name: str, value: Any) -> str:
 
 def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
     """Write rows to a Parquet file, group by group, and return their number."""
-    try:
+    with require_extra("pyarrow", "experiments", "a Parquet file"):
         import pyarrow as pa
         from pyarrow import parquet
-    except ImportError as missing:
-        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
     first_row = next(rows, None)
     if first_row is None:
         return 0

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import os
 
-from tts.errors import missing_extra
+from tts.errors import require_extra
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-try:
+with require_extra("", "engine", "the engine"):
     from tts.backends.engine.backend import EngineBackend
     from tts.backends.engine.loading import EngineOptions, build_reward_model
-except ModuleNotFoundError as failure:
-    if (failure.name or "").startswith("tts"):
-        raise
-    raise missing_extra(failure.name or "torch", "engine", "the engine") from failure
 
 build = EngineBackend.from_record
 

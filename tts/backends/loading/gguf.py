@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tts.backends.loading.hub import one_error, transformers
-from tts.errors import ConfigError, missing_extra, quote
+from tts.errors import ConfigError, quote, require_extra
 
 _DAMAGED = "the GGUF file is damaged"
 _CONTROL_TOKEN = 3  # GGUF's token type of ends of sequence and the like
@@ -54,10 +54,8 @@ def read_gguf(path: Path) -> GGUFFile:
         ConfigError: The file is not a GGUF file, is damaged, or has weights that the gguf library cannot dequantise.
         MissingDependency: The gguf library is not installed; models in other formats do not need it.
     """
-    try:
+    with require_extra("gguf", "engine", f"the file {path}"):
         import gguf
-    except ModuleNotFoundError as failure:
-        raise missing_extra("gguf", "engine", f"the file {path}") from failure
     with one_error(f"{path} is no GGUF file that can be read"):
         reader = bounded_reader()(path)
         if sum(int(tensor.n_bytes) for tensor in reader.tensors) > len(reader.data):

@@ -23,12 +23,12 @@ from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.row_state import PathText, as_engine_error
 from tts.budget.budget import Rates
-from tts.errors import ConfigError, EngineError, missing_extra
+from tts.errors import ConfigError, EngineError, require_extra
 from tts.models.registry import ModelRecord, rates, refuse_url, thought_marks
 from tts.thoughts import ThoughtMarks
 from tts.types import Prompt
 
-try:
+with require_extra("", "engine", "the transformers backend"):
     import torch
 
     from tts.backends.loading.cpu import check_bfloat16
@@ -37,8 +37,6 @@ try:
     from tts.backends.text.rendering import Renderer, eos_ids
     from tts.backends.transformers.causal_model import CausalModel, Segment
     from tts.backends.transformers.decoding import CachedPath, FinishedRow, RowDecoder, RowRequest
-except ModuleNotFoundError as failure:
-    raise missing_extra(failure.name or "torch", "engine", "the transformers backend") from failure
 
 
 _READ = 64  # the most tokens of a prompt whose logits are in memory at once

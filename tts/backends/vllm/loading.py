@@ -13,14 +13,12 @@ from typing import Any
 from tts.backends.local import with_flops
 from tts.backends.vllm.engine import VLLMEngine, import_module
 from tts.checks import check_int
-from tts.errors import ConfigError, missing_extra
+from tts.errors import ConfigError, require_extra
 from tts.models.registry import ModelRecord, locate, rates, refuse_url
 
-try:
+with require_extra("", "vllm", "the vllm backend"):
     from tts.backends.text.rendering import Renderer, eos_ids
     from tts.backends.vllm.files import ModelFiles, digest
-except ModuleNotFoundError as failure:
-    raise missing_extra(failure.name or "transformers", "vllm", "the vllm backend") from failure
 
 _CPU_KV_GIB = 2.0
 # tokens of a block: vLLM's attention on CPUs takes multiples of 32; its default of 128 would share less of a path
@@ -152,15 +150,11 @@ def _dequantise(record: ModelRecord, folder: str) -> None:
     Raises:
         MissingDependency: a package for this is not installed.
     """
-    try:
+    with require_extra("", "engine", f"the model {record.name!r} in vLLM, which reads no GGUF file"):
         import torch
 
         from tts.backends.loading.hub import quiet
         from tts.backends.loading.models import load
-    except ModuleNotFoundError as failure:
-        raise missing_extra(
-            failure.name or "gguf", "engine", f"the model {record.name!r} in vLLM, which reads no GGUF file"
-        ) from failure
     loaded = load(record, device="cpu", dtype=torch.float32)
     with quiet():
         loaded.model.save_pretrained(folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from tts.errors import ConfigError, missing_extra, unknown_name
+from tts.errors import ConfigError, require_extra, unknown_name
 from tts.experiments.datasets import DataSet
 from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, answer_in, collect, read_row, text_in
 from tts.randomness import hash64
@@ -73,10 +73,8 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
         ConfigError: the data set cannot be loaded.
         MissingDependency: the package `datasets` is not installed.
     """
-    try:
+    with require_extra("datasets", "experiments", f"the data set {path}"):
         from datasets import load_dataset
-    except ImportError as absent:
-        raise missing_extra("datasets", "experiments", f"the data set {path}") from absent
     try:
         table = load_dataset(path, config, split=split, revision=revision)
     # the library may raise anything: no network, no such name, a missing registration, a broken file

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from tts._common.files import replace_file, write_json_lines
-from tts.errors import ConfigError, TTSError, missing_extra
+from tts.errors import ConfigError, TTSError, require_extra
 from tts.experiments.study.record import Cell, Result
 from tts.trace.trace import plain_values
 from tts.types import Usage
@@ -81,11 +81,9 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
         MissingDependency: pyarrow is not installed.
         TTSError: a whole number is too large.
     """
-    try:
+    with require_extra("pyarrow", "experiments", "a Parquet file"):
         import pyarrow as pa
         from pyarrow import parquet
-    except ImportError as missing:
-        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
     hints = {**get_type_hints(Cell), **get_type_hints(Result), **get_type_hints(Usage)}
     hints["flops"] = float  # the FLOPs of a large model pass 64 bits
     plain_types = {int: pa.int64(), bool: pa.bool_(), float: pa.float64()}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from tts.errors import ConfigError, missing_extra, unknown_name
+from tts.errors import ConfigError, require_extra, unknown_name
 from tts.experiments.analysis.comparing import amount, pareto_front
 from tts.experiments.analysis.curves import AXES, Curve
 from tts.experiments.analysis.table import UNSCORED
@@ -175,24 +175,35 @@ def save(figure: Figure, path: str | Path) -> None:
         ConfigError: another ending, or a path that cannot be written.
     """
     path = check_path(path)
+    write_file(path, render(figure, path.suffix[1:]), "the figure")
+
+
+def write_file(path: Path, content: bytes, what: str) -> None:
+    """Write a file that a person named, `what` in the error.
+
+    Raises:
+        ConfigError: the path cannot be written.
+    """
     try:
-        path.write_bytes(render(figure, path.suffix[1:]))
+        path.write_bytes(content)
     except OSError as failure:
         raise ConfigError(
-            f"the figure {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists"
+            f"{what} {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists"
         ) from None
 
 
-def check_path(path: str | Path) -> Path:
-    """Return the path of a figure.
+def check_path(
+    path: str | Path, what: str = "the figure", endings: Sequence[str] = _SUFFIXES, example: str = "curve.png"
+) -> Path:
+    """Return the path of a figure, or of another file (`what`) with some endings.
 
     Raises:
-        ConfigError: the path ends in something other than .png, .svg and .pdf.
+        ConfigError: another ending.
     """
     path = Path(path)
-    if path.suffix not in _SUFFIXES:
+    if path.suffix not in endings:
         raise ConfigError(
-            f"the figure is {str(path)!r}, but must end in {', '.join(_SUFFIXES)}", hint="give a name such as curve.png"
+            f"{what} is {str(path)!r}, but must end in {', '.join(endings)}", hint=f"give a name such as {example}"
         )
     return path
 
@@ -207,7 +218,10 @@ def style_context(*, own: bool = True) -> AbstractContextManager[None]:
         MissingDependency: matplotlib is not installed.
     """
     letters = ("font.family", "font.size", "axes.labelsize", "axes.titlesize", "legend.fontsize")
-    return _matplotlib().rc_context({name: _RC[name] for name in _RC if own or name not in letters})
+    with require_extra("matplotlib", "experiments", "a figure"):
+        import matplotlib as mpl
+    style: Any = {name: _RC[name] for name in _RC if own or name not in letters}
+    return mpl.rc_context(style)
 
 
 def render(figure: Figure, form: str) -> bytes:
@@ -363,14 +377,6 @@ def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
 
 
 # ---- how it looks ----
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise missing_extra("matplotlib", "experiments", "a figure") from None
-    return mpl
 
 
 def _panels(count: int, lines: Sequence[NamedLine]) -> tuple[Figure, list[Axes]]:

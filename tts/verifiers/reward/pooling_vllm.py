@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tts.backends.openai.errors import ServerError
-from tts.errors import ConfigError, EngineError, missing_extra
+from tts.errors import ConfigError, EngineError, require_extra
 from tts.models.registry import ModelRecord
 from tts.verifiers.reward.pooling import NO_TIME, Pooled, pooling_settings, pooling_task
 from tts.verifiers.reward.pretrained import tokenizer_of
@@ -32,10 +32,8 @@ def start_engine(record: RewardRecord, model: ModelRecord, device: str | None) -
     """
     if device is not None:
         raise ConfigError(f"device is {device!r}, but vLLM chooses the device itself", hint="leave it out")
-    try:
+    with require_extra("", "vllm", "a reward model in vLLM"):
         from tts.backends.vllm.loading import pooling_engine
-    except ModuleNotFoundError as failure:
-        raise missing_extra(failure.name or "vllm", "vllm", "a reward model in vLLM") from failure
     tokenizer = tokenizer_of(model)
     engine = pooling_engine(model, *pooling_settings(record))
     return VLLMPooled(SolutionRenderer(record, tokenizer, context=engine.context), engine)

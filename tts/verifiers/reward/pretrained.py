@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tts.errors import ConfigError, missing_extra
+from tts.errors import ConfigError, require_extra
 from tts.models.registry import ModelRecord, locate
 
 
@@ -37,10 +37,8 @@ def config_of(model: ModelRecord) -> Any:
 
 def _read(model: ModelRecord, reader: str) -> Any:
     """Return what a class of the transformers library reads of a model."""
-    try:
+    with require_extra("transformers", "engine", "a reward model's tokenizer"):
         from tts.backends.loading.hub import local_first, transformers
-    except ModuleNotFoundError as failure:
-        raise missing_extra("transformers", "engine", "a reward model's tokenizer") from failure
     path = locate(model)
     if path is not None and not path.is_dir():
         raise ConfigError(
