@@ -91,9 +91,7 @@ def most_likely(logprobs: NDArray[np.float64], count: int) -> list[int]:
     if count == 0:
         return []
     num_less_likely = len(logprobs) - count
-    least_logprob = -np.inf
-    if num_less_likely > 0:
-        least_logprob = np.partition(logprobs, num_less_likely)[num_less_likely]
+    least_logprob = np.partition(logprobs, num_less_likely)[num_less_likely] if num_less_likely > 0 else -np.inf
     candidates = np.flatnonzero(logprobs >= least_logprob)  # more than `count` ids where log-probabilities are equal
     ranking = np.argsort(-logprobs[candidates], kind="stable")
     return candidates[ranking][:count].tolist()

@@ -15,7 +15,6 @@ from itertools import islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tts.backends.base import Finish
 from tts.backends.engine.decoder import Decoder, Output
@@ -329,7 +328,8 @@ class Runner:
             hidden_row += num_states
             if states is not None:
                 for name, head in self.heads.items():
-                    _store_scores(feed.node.scores.setdefault(name, []), feed.first, head(states))
+                    values = head(states).tolist()  # a token that is read again has the same reading
+                    feed.node.scores.setdefault(name, [])[feed.first : feed.first + len(values)] = values
             if isinstance(work, DecodeSequence):
                 work.state.seconds += seconds
             elif work is not None:
@@ -503,8 +503,3 @@ def _requests(feeds: Sequence[Feed]) -> tuple[Draws, ReadRequest]:
             logit_row += num_wanted
     draws = draws_of(sequences, np.array(logit_rows, np.int64))
     return draws, ReadRequest(np.array(read_rows, np.int64), tokens, top)
-
-
-def _store_scores(scores: list[float], first: int, values: NDArray[np.float32]) -> None:
-    """Store a value head's readings from token `first` on; a token that is read again has the same reading."""
-    scores[first : first + len(values)] = values.tolist()

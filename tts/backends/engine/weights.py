@@ -121,11 +121,7 @@ def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
     Raises:
         ConfigError: a file is missing or broken, or a tensor is missing, of another shape, or not finite.
     """
-    heads: dict[str, ValueHead] = {}
-    for name, file in record.heads:
-        subject, tensors = _tensors(record, file)
-        heads[name] = _head(subject, tensors, record.step)
-    return heads
+    return {name: _head(*_tensors(record, file), record.step) for name, file in record.heads}
 
 
 def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
@@ -189,7 +185,4 @@ def _generation(folder: Path) -> Any:
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     """Read the weights of a folder."""
-    weights: dict[str, torch.Tensor] = {}
-    for file in weight_files(folder):
-        weights.update(load_file(file))
-    return weights
+    return {name: tensor for file in weight_files(folder) for name, tensor in load_file(file).items()}

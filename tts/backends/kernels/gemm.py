@@ -88,11 +88,8 @@ def _group(
             result, left, right = (c, c_stride), (a, a_stride), (starts, INT(PANEL))
             write_loop(builder, result, left, right, num_rows, depth, add=False, each=fetch_ahead)
 
-        cases: list[int] = []
-        for num_lines in (0, 1, 2, 4):
-            if num_lines <= _LINES:
-                first_case = num_lines * (_ROWS + 1)
-                cases += range(first_case + 1, first_case + _ROWS + 1)
+        line_counts = [num_lines for num_lines in (0, 1, 2, 4) if num_lines <= _LINES]
+        cases = [num_lines * (_ROWS + 1) + row for num_lines in line_counts for row in range(1, _ROWS + 1)]
         case = builder.add(builder.mul(lines, INT(_ROWS + 1)), rows)
         switch(builder, case, cases, write_case)
         return ctx.get_dummy_value()

@@ -119,9 +119,7 @@ def _entry_of(entries: Sequence[Mapping[str, Any]], model: str, url: str) -> Map
         ConfigError: There is no such entry.
     """
     served = [entry["id"] for entry in entries]
-    name = model
-    if not model and len(served) == 1:
-        name = served[0]
+    name = served[0] if not model and len(served) == 1 else model
     for entry in entries:
         if entry["id"] == name:
             return entry

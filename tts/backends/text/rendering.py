@@ -145,10 +145,9 @@ class Renderer:
 
         Where the tokenizer names no end of sequence, the model's end of sequence is named.
         """
-        tokens: dict[str, str | None] = {}
-        for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
-            token = getattr(self._tokenizer, name, None)
-            tokens[name] = None if token is None else str(token)
+        names = ("bos_token", "eos_token", "unk_token", "pad_token")
+        given = {name: getattr(self._tokenizer, name, None) for name in names}
+        tokens = {name: None if token is None else str(token) for name, token in given.items()}
         if not tokens["eos_token"]:
             tokens["eos_token"] = self.name(min(self.eos)) if self.eos else None
         return {

@@ -233,9 +233,8 @@ class ToyBackend(Backend):
             scanner.feed(token)
         handle.carry = scanner.carry
         self.counters.generated_tokens += len(tokens)
-        sampling_logprobs: tuple[float, ...] = ()
-        if request.sampling_logprobs:
-            sampling_logprobs = tuple(drawn_logprobs.get(index, 0.0) for index in range(len(tokens)))
+        known_logprobs = (drawn_logprobs.get(index, 0.0) for index in range(len(tokens)))
+        sampling_logprobs = tuple(known_logprobs) if request.sampling_logprobs else ()
         return Sample(
             text=scanner.text,
             token_ids=tuple(map(token_id, tokens)),

@@ -250,9 +250,8 @@ class VLLMBackend(RenderingBackend):
             # entries by token at each place; the first token has none
             entries_in_prompt = output.prompt_logprobs[1:]
             entries_after = output.outputs[0].logprobs[0]
-            logprobs = [math.nan]
-            for token, entries in zip(ids[1:], entries_in_prompt, strict=True):
-                logprobs.append(min(0.0, entries[token].logprob))
+            read_tokens = zip(ids[1:], entries_in_prompt, strict=True)
+            logprobs = [math.nan, *(min(0.0, entries[token].logprob) for token, entries in read_tokens)]
             likely = [(), *(_rank(entries)[:top] for entries in (*entries_in_prompt, entries_after))]
             return dataclasses.replace(reply, value=self._renderer.prompt_logprobs(ids, logprobs, likely))
 
