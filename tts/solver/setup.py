@@ -197,8 +197,7 @@ def divide_account(total: Account, parts: int) -> list[Account]:
     A part may have nothing. A remainder goes to the first parts, one unit to each.
     """
     available = {unit: total.available(unit) for unit in total.units}
-    accounts: list[Account] = []
-    for place in range(parts):
-        amounts = {unit: amount // parts + int(place < amount % parts) for unit, amount in available.items()}
-        accounts.append(total.reserve_part(amounts))
-    return accounts
+    return [
+        total.reserve_part({unit: left // parts + int(place < left % parts) for unit, left in available.items()})
+        for place in range(parts)
+    ]

@@ -292,9 +292,8 @@ class RecordedSearch:
         candidates: list[Candidate] = []
         for position, i in enumerate(order):
             sample = self.pool.drawn[i]
-            new_class: int | None = None
-            if sample.answer_class is not None:
-                new_class = classes.setdefault(sample.answer_class, len(classes))
+            class_ = sample.answer_class
+            new_class = None if class_ is None else classes.setdefault(class_, len(classes))
             candidates.append(
                 Candidate(
                     trajectory=self._trajectories[i],

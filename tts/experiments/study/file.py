@@ -69,10 +69,7 @@ def _set(data: dict[str, Any], path: str, value: Any, setting: str, read: Callab
     *parent_keys, last_key = path.split(".")
     mappings: list[Any] = [data]  # the mappings at the path so far; a list on the path has several
     for name in parent_keys:
-        children: list[Any] = []
-        for mapping in mappings:
-            children += as_list(mapping.setdefault(name, {}))
-        mappings = children
+        mappings = [child for mapping in mappings for child in as_list(mapping.setdefault(name, {}))]
         if not all(isinstance(mapping, dict) for mapping in mappings):
             raise ConfigError(
                 f"{setting}, but {name} has no keys below it",

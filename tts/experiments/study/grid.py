@@ -158,10 +158,9 @@ def key(problem: str, run: str) -> str:
 
 def problem_digest(problem: Problem) -> str:
     """Return the hash of a problem's parts that a run or its checker reads."""
-    prompt: Any = problem.prompt
-    if not isinstance(problem.prompt, str):
-        prompt = [[turn.role, turn.content] for turn in problem.prompt]
-    return digest(id=problem.id, prompt=prompt, answer=problem.answer)
+    prompt = problem.prompt
+    turns = prompt if isinstance(prompt, str) else [[turn.role, turn.content] for turn in prompt]
+    return digest(id=problem.id, prompt=turns, answer=problem.answer)
 
 
 def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:

@@ -164,15 +164,13 @@ def _quality(scores: Floats, labels: Floats, problems: Whole, *, probabilities: 
         probabilities: Whether the scores are probabilities, so that they have a calibration error.
         rng: The function from the name of an estimate to its generator.
     """
-    error = Estimate(math.nan, math.nan, math.nan)
-    if probabilities:
-        error = clustered_calibration_error(scores, labels, problems, rng=rng("error"))
+    unknown = Estimate(math.nan, math.nan, math.nan)
     return Quality(
         num=len(scores),
         share=float(labels.mean()) if len(labels) else math.nan,
         auc=clustered_auc(scores, labels, problems, rng=rng("auc")),
         within=clustered_auc_within(scores, labels, problems, rng=rng("within")),
-        error=error,
+        error=clustered_calibration_error(scores, labels, problems, rng=rng("error")) if probabilities else unknown,
     )
 
 
