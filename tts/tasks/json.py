@@ -251,9 +251,8 @@ def _read_schema(schema_source: Any) -> Any:
         return dict(schema_source)
     if not isinstance(schema_source, str) or not schema_source.strip():
         raise ConfigError(f"schema is {quote(schema_source)}, but must be a mapping, JSON text or the path of a file")
-    text = schema_source
-    if not schema_source.lstrip().startswith("{"):
-        text = read_text("the file of the schema", schema_source, "give its path, or JSON")
+    is_json = schema_source.lstrip().startswith("{")
+    text = schema_source if is_json else read_text("the file of the schema", schema_source, "give its path, or JSON")
     try:
         schema = _read(text)
     except (ValueError, RecursionError) as failure:

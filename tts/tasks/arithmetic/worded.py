@@ -91,9 +91,7 @@ def _render_story(template: str, story: Story, first: int = 0, second: int = 0) 
 
 def words() -> list[str]:
     """Return every word that a story can hold, sorted, in upper or lower case as stories write it."""
-    templates = [_START, _QUESTION]
-    for event_templates in EVENTS.values():
-        templates += event_templates
+    templates = [_START, _QUESTION, *(template for of_event in EVENTS.values() for template in of_event)]
     # words outside of braces, without the letters that stand for numbers
     template_words = set(re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", " ".join(templates))) - {"N", "M"}
     return sorted(template_words | set(NAMES) | set(NAMES.values()) | set(ITEMS))
@@ -103,11 +101,8 @@ def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Gen
     """Return a story of a chain of events (kind, N, M), with random name, things and sentences."""
     name = list(NAMES)[rng.integers(len(NAMES))]
     items = ITEMS[rng.integers(len(ITEMS))]
-    events: list[StoryEvent] = []
-    for kind, n, m in chain:
-        template_index = int(rng.integers(len(EVENTS[kind])))
-        events.append(StoryEvent(kind, template_index, n, m))
-    return Story(name, items, start, tuple(events))
+    events = tuple(StoryEvent(kind, int(rng.integers(len(EVENTS[kind]))), n, m) for kind, n, m in chain)
+    return Story(name, items, start, events)
 
 
 def _pattern(template: str) -> re.Pattern[str]:

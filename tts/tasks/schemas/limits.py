@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from tts.errors import ConfigError
@@ -69,10 +70,8 @@ def _levels(value: Any) -> Iterator[list[Any]]:
     level = [value]
     while level:
         yield level
-        children: list[Any] = []
-        for container in level:
-            children += container.values() if isinstance(container, dict) else container
-        level = [child for child in children if isinstance(child, dict | list)]
+        children = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [child for child in chain.from_iterable(children) if isinstance(child, dict | list)]
 
 
 def _check(rule: str, number: int, limit: int, hint: str = "state less of it") -> None:

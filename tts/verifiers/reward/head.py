@@ -68,9 +68,7 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
     """
     head = record.readout
     assert isinstance(head, Head), "a record of labels has no head"
-    names: list[str] = []
-    for layer in head.layers:
-        names += [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+    names = [name for layer in head.layers for name in (layer.weight, layer.bias) if name is not None]
     tensors = _tensors(names, list(files))
     missing = [name for name in names if name not in tensors]
     if missing:

@@ -14,8 +14,8 @@ def asserted_examples(text: str) -> str | None:
     literal is compared with the `repr` of the value. Doctests that are no expression, or show no result, are statements
     of the returned text.
     """
-    examples = _doctest_examples(text) or _assert_examples(text)
-    lines = [line for line in examples if _parses(line)]
+    assertions = [line.strip() for line in text.splitlines() if line.strip().startswith("assert ")]
+    lines = [line for line in _doctest_examples(text) or assertions if _parses(line)]
     has_assertion = any(line.startswith("assert ") for line in lines)
     return "\n".join(lines) if has_assertion else None
 
@@ -41,10 +41,6 @@ def _assert(source: str, want: str) -> str:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return f"assert repr({source}) == {want!r}"
     return f"assert ({source}) == ({want})"
-
-
-def _assert_examples(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip().startswith("assert ")]
 
 
 def _parses(line: str) -> bool:
