@@ -159,21 +159,16 @@ def _prm(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     shares = _right_shares(record)
     for sample in sieve.samples(record):
         is_by_score = sieve.filters.judge == "score"
-        soft_labels: Sequence[float | None] = sample.values
-        if not is_by_score:
-            soft_labels = [shares.get(sample.steps[: i + 1]) for i in range(len(sample.steps))]
+        by_verdict = [shares.get(sample.steps[: i + 1]) for i in range(len(sample.steps))]
+        soft_labels: Sequence[float | None] = sample.values if is_by_score else by_verdict
         if not sample.steps or len(soft_labels) != len(sample.steps) or None in soft_labels:
             sieve.left_out["samples without a score of each step" if is_by_score else sieve.filters.unknown] += 1
         elif sieve.admit(record):
             known_labels = [float(value) for value in soft_labels if value is not None]
-            if is_by_score:
-                labels = [value >= sieve.filters.threshold for value in known_labels]
-            else:
-                labels = [value > 0 for value in known_labels]
             yield {
                 "prompt": prompt_text(sample.prompt),
                 "completions": [step.rstrip() for step in sample.steps],
-                "labels": labels,
+                "labels": [value >= sieve.filters.threshold if is_by_score else value > 0 for value in known_labels],
                 "soft_labels": known_labels,
             }
 

@@ -84,9 +84,7 @@ class SemanticEntropy(Strategy):
         candidates: list[Candidate] = []
         for k in range(self.rounds):
             texts = self._digest(candidates)
-            root = search.root
-            if texts:
-                root = await open_prompt(search, self.prompt, texts) or search.root
+            root = (await open_prompt(search, self.prompt, texts) if texts else None) or search.root
             # a solution that was drawn to learn its length belongs to the first round
             round_start = len(search.candidates) if k else 0
             candidates = await self._round(search, root, round_start, self.rounds - k)

@@ -105,9 +105,7 @@ class TreeOfThoughts(Strategy):
         After each state come `branching` new states, after the root n times as many. States that ended become
         candidates.
         """
-        width = self.branching
-        if frontier == [search.root]:
-            width = min(n * self.branching, sys.maxsize)
+        width = min(n * self.branching, sys.maxsize) if frontier == [search.root] else self.branching
         families = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
         states = list(chain.from_iterable(families))
         for t in states:  # so that no state is lost if the budget ends the search
