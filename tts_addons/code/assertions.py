@@ -287,9 +287,7 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
             continue
         if not isinstance(statement, ast.FunctionDef) or not statement.name.startswith("test"):
             raise NotPlainError
-        if statement.decorator_list:
-            raise NotPlainError
-        if len(statement.args.args) != 1 or _is_generator(statement):
+        if statement.decorator_list or len(statement.args.args) != 1 or _is_generator(statement):
             raise NotPlainError
         self_name = statement.args.args[0].arg
         body = [_Methods(self_name).visit(inner) for inner in statement.body]

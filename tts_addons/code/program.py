@@ -166,10 +166,8 @@ def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], room_le
     """Run a step in the program's namespace, and return its report."""
     try:
         if "values" in step:
-            values: list[Wire] = []
-            for code, (_source, name, truth) in zip(codes, step["values"], strict=True):
-                values.append(_value(code, scope, room_left, name, truth=truth))
-            return {"values": values}
+            values = zip(codes, step["values"], strict=True)
+            return {"values": [_value(code, scope, room_left, name, truth=truth) for code, (_, name, truth) in values]}
         if "unittest" in step:
             return _unittest([scope[name] for name in step["unittest"]])
         if "doctest" in step:

@@ -130,7 +130,7 @@ class ProgramAided(SideBySide):
 
     async def _run(self, search: Search, programs: Sequence[str | None], outputs: dict[str, str]) -> None:
         """Run the new programs side by side, and note their outputs; none for programs without time left."""
-        slots = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
+        slots = asyncio.Semaphore(min(os.cpu_count() or 1, self._code(self.seconds).processes))  # one program a core
 
         async def run_program(program: str) -> None:
             async with slots:
@@ -138,19 +138,13 @@ class ProgramAided(SideBySide):
                 if seconds <= 0:
                     return
                 result = await run_in_thread(self._code(min(self.seconds, seconds)).outcome, program, _NOTHING)
-            failure = ""
-            if result.outcome is not ProgramOutcome.PASSED:
-                failure = result.detail or result.outcome.value
+            has_passed = result.outcome is ProgramOutcome.PASSED
+            failure = "" if has_passed else result.detail or result.outcome.value
             parts = [part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failure)]
             outputs[program] = "\n".join(part for part in parts if part)
 
         distinct_programs = [program for program in dict.fromkeys(programs) if program is not None]
         await asyncio.gather(*(run_program(program) for program in distinct_programs if program not in outputs))
-
-
-def _most_at_once(code: Code) -> int:
-    """Return the number of programs that run at once: one a core, within the limit on processes."""
-    return min(os.cpu_count() or 1, code.processes)
 
 
 async def _append_output(search: Search, t: Trajectory, output: str | None) -> Trajectory:

@@ -56,8 +56,7 @@ def filter_of(machine: str) -> bytes:
     missing = [_step(_RETURN, _ERROR | errno.ENOSYS)]
     steps = [_step(_LOAD, _MACHINE), _step(_JUMP_EQUAL, machine_number, 1, 0), *deny, _step(_LOAD, _NUMBER)]
     steps += [_step(_JUMP_ABOVE, _FOREIGN, 0, 1), *missing, _step(_JUMP_EQUAL, _CLONE3, 0, 1), *missing]
-    for call in (*refused, *_REFUSED_EVERYWHERE):
-        steps += [_step(_JUMP_EQUAL, call, 0, 1), *deny]
+    steps += [step for call in (*refused, *_REFUSED_EVERYWHERE) for step in (_step(_JUMP_EQUAL, call, 0, 1), *deny)]
     steps += [
         _step(_JUMP_EQUAL, clone, 0, 4),
         _step(_LOAD, _FIRST),

@@ -408,8 +408,6 @@ def _unpack(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
         and isinstance(row, ast.Tuple | ast.List)
         and len(target.elts) == len(row.elts)
     ):
-        names: dict[str, ast.expr] = {}
-        for inner_target, element in zip(target.elts, row.elts, strict=True):
-            names |= _unpack(inner_target, element)
-        return names
+        unpacked = map(_unpack, target.elts, row.elts)
+        return {name: value for names in unpacked for name, value in names.items()}
     raise NotPlainError

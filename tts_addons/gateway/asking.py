@@ -135,7 +135,7 @@ async def _reply(
     # the check of schemas may take a second
     order, digest = await read_in_turn(request, read, slow=bool(search_request.tools or search_request.form))
     if items is not None:
-        order = order.with_end(lambda search: _keep(gateway, search, items))
+        order = dataclasses.replace(order, on_end=lambda search: _keep(gateway, search, items))
     gateway.charge_bytes(request.state.client, len(raw))
     show = _show_response if wire is responses else None
     with telemetry.continue_trace(request.headers):

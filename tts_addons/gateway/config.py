@@ -298,9 +298,8 @@ class GatewayConfig(Section):
             )
         for model_name, model in self.models.items():
             check_name("name of a model", model_name)
-            budgets = {model_name: model.budget}  # by the name that requests use
-            for preset_name, preset in model.presets.items():
-                budgets[f"{model_name}:{preset_name}"] = preset.budget
+            of_presets = {f"{model_name}:{name}": preset.budget for name, preset in model.presets.items()}
+            budgets = {model_name: model.budget, **of_presets}  # by the name that requests use
             for offer_name, budget in budgets.items():
                 own_limits = merge_limits(budget)
                 for unit, limit in self.limits.request.items():

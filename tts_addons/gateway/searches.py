@@ -6,7 +6,6 @@ The module has the requests that wait for it, its cancellation and its progress.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -80,10 +79,6 @@ class Order:
         """
         is_plain = self.task is None and self.tokenizer is None and not self.links
         return self.request.stream and is_plain and self.choices == 1
-
-    def with_end(self, on_end: Callable[[RunningSearch], None]) -> Order:
-        """Return the order with a function that is called when its search is over."""
-        return dataclasses.replace(self, on_end=on_end)
 
 
 class Job(Generic[T]):

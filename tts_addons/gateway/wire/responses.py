@@ -104,9 +104,8 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     reasoning = body.reasoning or ReasoningOptions()
     is_parallel = body.parallel_tool_calls is not False
     shown_effort = reasoning.effort if reasoning.effort in _EFFORTS else None
-    shown_choice = tool_choice
-    if not isinstance(tool_choice, str):
-        shown_choice = {"type": "function", "name": tool_choice["function"]["name"]}
+    is_mode = isinstance(tool_choice, str)
+    shown_choice = tool_choice if is_mode else {"type": "function", "name": tool_choice["function"]["name"]}
     return body.request(
         _history(body, namespaces, limits),
         notes,
