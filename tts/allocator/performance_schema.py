@@ -8,7 +8,6 @@ Shapes: G success rates, L lures, B sizes, D width of hidden states.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_v
 
 from tts._common.scopes import file_scope
 from tts._common.sections import Section, main_fault, refusal
-from tts.allocator.difficulty import LURES, RATES, Floats, Population
+from tts.allocator.difficulty import LURES, RATES, Population
 from tts.allocator.gauges import Gauge, PromptProbe, Reading
 from tts.allocator.performance_file import FORMAT, PLAIN, REFIT, Unit, draws_plain, other_models
 from tts.errors import ConfigError, TTSError, quote
@@ -204,13 +203,7 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     weight = share.ravel() / share.sum()
     fields["population"] = dataclasses.replace(grid, weight=weight, problems=problems, others=others)
     fields["curves"] = {
-        name: (
-            np.array(curve.sizes),
-            np.array(curve.accuracy),
-            np.array(curve.error),
-            _array_or_none(curve.limits),
-            _array_or_none(curve.costs),
-        )
+        name: tuple(None if values is None else np.array(values) for _, values in curve)
         for name, curve in data.curves.items()
     }
     if data.piloted is not None:
@@ -219,7 +212,3 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         *weights, bias = data.probe
         fields["probe"] = PromptProbe(weight=np.array(weights), bias=bias)
     return fields
-
-
-def _array_or_none(values: Sequence[Any] | None) -> Floats | None:
-    return None if values is None else np.array(values)

@@ -70,13 +70,8 @@ def fitting(
         verifiers: The verifiers by role, as `describe_verifier` writes them.
         others: Names of the models beside the policy, by role.
     """
-    for name in names():
-        if not _may_fit(name, model):
-            continue
-        misfit = load(name).fits(model, task, verifiers, others)
-        if not misfit:
-            return name
-    return None
+    possible = (name for name in names() if _may_fit(name, model))
+    return next((name for name in possible if not load(name).fits(model, task, verifiers, others)), None)
 
 
 def _may_fit(name: str, model: str) -> bool:
