@@ -106,10 +106,7 @@ def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
             sieve.left_out[sieve.filters.unknown] += 1
             continue
         prompts.setdefault(sample.prompt)
-        if is_good:
-            good_samples[sample.prompt].append(sample)
-        else:
-            bad_samples[sample.prompt].append(sample)
+        (good_samples if is_good else bad_samples)[sample.prompt].append(sample)
     for prompt in prompts:
         unpaired = list(bad_samples[prompt])
         for chosen in good_samples[prompt]:

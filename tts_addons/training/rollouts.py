@@ -327,15 +327,12 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         raise ConfigError(f"{min(options)} is given beside solver, which has its own", hint="leave one of them out")
     most = 4 * n if most is None else most
     by_signal = objective == "signal"
-    if by_signal:
-        allocator = SignalAllocator(first=min(_FIRST, n, most), most=most)
-    else:
-        allocator = SignalAllocator(first=n, most=n)
+    sizes = {"first": min(_FIRST, n, most), "most": most} if by_signal else {"first": n, "most": n}
     drawing = _Drawing(
         problems=problems, account=account, solver=solver, plan=plan, reward=reward, seed=seed, is_bounded=by_signal
     )
     try:
-        stop_reason = drawing.run(allocator)
+        stop_reason = drawing.run(SignalAllocator(**sizes))
     except TTSError as failure:
         failure.partial = Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by="failed")
         raise
@@ -376,9 +373,7 @@ def _plan_of(problems: Sequence[Problem], strategy: str | Plan | Strategy, *, ju
                 f"the prompt {quote(problem.text)} has no reference answer",
                 hint="give Problem(..., answer=...), or reward=",
             )
-    plan = parse(strategy) if isinstance(strategy, str) else strategy
-    if isinstance(plan, Strategy):
-        plan = Plan(plan)
+    plan = Plan.of(parse(strategy) if isinstance(strategy, str) else strategy)
     if plan.selection is None:
         plan = dataclasses.replace(plan, selection=_NoChoice())
     if not hasattr(plan.strategy, "n"):
