@@ -200,18 +200,14 @@ class RecordedSearch:
         best: Candidate | None = None
         uses_all_samples = decision is None or decision.used == slice(None)
         if leaders is not None and (answer is not None or uses_all_samples):
-            if answer is None:
-                answer = leaders[len(order)]
+            answer = leaders[len(order)] if answer is None else answer
         else:
             scores = RecordedScores(self.pool, scored_samples)
-            used_candidates = candidates[: len(order)]
-            if decision is not None:
-                used_candidates = used_candidates[decision.used]
+            used_candidates = candidates[: len(order)][slice(None) if decision is None else decision.used]
             selected = choose_by_scores(self.selection, used_candidates, scores)
             if answer is None and selected.answers:
                 answer = selected.answers[0]
-            if selected.ranked:
-                best = selected.ranked[0]
+            best = next(iter(selected.ranked), None)
         return ReplayOutcome(
             answer=answer,
             right=answer is not None and self._verdict(answer, order, best),

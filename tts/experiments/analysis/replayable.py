@@ -64,12 +64,10 @@ class Replayable(ABC):
                 sample has an answer, which all but the measures need.
         """
         pools = self._pools()
-        chosen_strategies = strategies or fitting_strategies(pools)
-        chosen_sizes = sizes or sizes_of(pools)
         curves = replay(
             pools,
-            chosen_strategies,
-            chosen_sizes,
+            strategies or fitting_strategies(pools),
+            sizes or sizes_of(pools),
             first=first,
             draws=draws,
             by_group=by_group,

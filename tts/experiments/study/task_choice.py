@@ -114,11 +114,10 @@ def _with_final_answers(config: StudyConfig, problems: Problems) -> Problems:
         (record_task,) = record_tasks
         if record_task not in _UNDECIDED:
             task = record_task
-    changed: dict[str, Mapping[str, Problem]] = {}
-    for name, dataset_problems in problems.items():
-        changed_problems = with_final_answers(dataset_problems.values(), task, f"the data set {name!r}")
-        changed[name] = dict(zip(dataset_problems, changed_problems, strict=True))
-    return changed
+    return {
+        name: dict(zip(given, with_final_answers(given.values(), task, f"the data set {name!r}"), strict=True))
+        for name, given in problems.items()
+    }
 
 
 def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceCheck]:
