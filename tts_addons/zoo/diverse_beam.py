@@ -112,8 +112,7 @@ class DiverseBeam(Strategy):
         for group, group_steps in steps.items():
             best = self._best(group_steps, group.width - group.ended, chosen)
             chosen.update(t.text.strip() for t in best)
-            for t in best:
-                group.ended += t.status != "active"
+            group.ended += sum(t.status != "active" for t in best)
             for t in group_steps:
                 if t.status != "active" and t not in best:
                     search.finish(t, weight=0.0)
