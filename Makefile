@@ -90,6 +90,7 @@ check: $(VENV)/.dev
 	NODE_OPTIONS="--max-old-space-size=8192 --max-semi-space-size=64" $(BIN)/pyright --pythonpath $(BIN)/python tts tts_addons
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_architecture.py
+	$(BIN)/python -m research.results --check
 
 # types of what is not installed
 check-research: $(VENV)/.dev
