@@ -193,7 +193,14 @@ def test_no_value_anywhere_is_let_through_or_breaks_what_reads_it(tmp_path, valu
         -7.5: {("gauges", "probe", 0), ("gauges", "probe", 1), ("gauges", "probe", 4), ("probe", 0), ("probe", 2)},
         "x": {("model",), ("task",), ("source",), ("verifiers", "main")},
         "{}": {("verifiers",)},
-        "Ellipsis": {("verifiers", "main"), ("first",), ("curves", BEAM), ("probe", 0), ("probe", 2)},
+        "Ellipsis": {
+            ("verifiers", "main"),
+            ("first",),
+            ("population", "others"),
+            ("curves", BEAM),
+            ("probe", 0),
+            ("probe", 2),
+        },
     }
     allowed = harmless.get(value if isinstance(value, str | float) else str(value), set())
     for path in list(leaves(WHOLE))[1:]:

@@ -116,6 +116,7 @@ class RayExecutor:
         self._start_actor: Callable[[], Any] = lambda: remote_worker.remote(config, problems_reference, trust)
         self._concurrency = config.concurrency
         self._workers: list[_Worker] = []
+        self._num_lost = 0
         self.settings: Settings = {}
         self._free_slots = asyncio.Semaphore(0)  # at least as many as the workers that have started have
         self.slots = config.concurrency * num_workers
@@ -177,7 +178,9 @@ class RayExecutor:
         except self._ray.exceptions.RayError as failure:  # the worker died, or its reply was lost with its node
             if isinstance(failure, self._ray.exceptions.RayActorError) and worker in self._workers:
                 self._workers[self._workers.index(worker)] = self._start_worker()
-                LOG.warning("a worker was lost, and a new one takes its cells: %s", _first_line(failure))
+                self._num_lost += 1  # a line for each: equal lines are written once
+                cause = _first_line(failure)
+                LOG.warning("a worker was lost (%d so far), and a new one takes its cells: %s", self._num_lost, cause)
             raise WorkerLost(_first_line(failure)) from None
         finally:
             worker.keys.remove(cell.key)
