@@ -15,7 +15,12 @@ from tts.types import Message, Problem
     [
         (" Paris. ", "Paris."),
         ("It is a city.\nAnswer: Paris.", "Paris"),
-        ("Answer: no\nAnswer: two\nlines", "two\nlines"),
+        ("Answer: no\nAnswer:\ntwo\nlines", "two\nlines"),
+        (
+            "Dear Bob,\nThe answer is no: it costs $5 a day.\nAnn\n",
+            "Dear Bob,\nThe answer is no: it costs $5 a day.\nAnn",
+        ),
+        ("So the answer is $5", "$5"),
         ("**Answer:** Paris", "Paris"),
         ("", None),
         (" \n", None),

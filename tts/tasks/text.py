@@ -53,14 +53,19 @@ class TextTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the answer of a text, or None where it is empty.
 
-        The answer is the content of `<answer>`, else all text after the last answer marker, else the whole text.
+        The answer is the content of `<answer>`, else what follows the last answer marker, else the whole text. After a
+        marker, the answer is the rest of the last line, or all lines below a line that ends with the marker. So a
+        letter with "the answer is" in its middle is whole.
         """
         tagged = last_tag(text)
         if tagged is not None:
             return tagged
         marker_end = last_marker(text)
-        answer = text.strip() if marker_end is None else clean(text[marker_end:])
-        return answer or None
+        first_line, has_more, _ = text[marker_end:].rstrip().partition("\n")
+        if marker_end is None or (has_more and first_line.strip(" *_")):
+            return text.strip() or None
+        stated = text[marker_end:].strip()
+        return (stated if stated.count("$") % 2 else clean(stated)) or None  # a single dollar sign is money
 
     def accepts(self, answer: str, reference: str) -> bool:
         """Whether an answer has the words of the reference, and by "words" no others."""

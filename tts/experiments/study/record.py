@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tts.types import Usage
 
-RESULT_VERSION: Final = 18  # part of every key; raised when the result of the same cell changes
+RESULT_VERSION: Final = 19  # part of every key; raised when the result of the same cell changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
