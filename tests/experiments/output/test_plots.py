@@ -23,7 +23,7 @@ def curve(label: str, factor: float = 1.0, **changes) -> Curve:
     rng = np.random.default_rng(zlib.crc32(label.encode()))
     samples = np.array([1.0, 2, 4, 8])
     shares = (rng.random(60)[None, :] < 0.2 + 0.1 * np.log2(samples)[:, None] + factor / 20).astype(float)
-    costs = {"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples}
+    costs = {"samples": samples, "tokens": 60 * samples * factor, "usd": samples - 1}
     return dataclasses.replace(made_curve(label, shares, rng, costs=costs, seeds=[0, 1]), **changes)
 
 
@@ -177,11 +177,16 @@ def test_labels_are_text_and_never_markup():
 
 @pytest.mark.parametrize(
     ("x", "cause"),
-    [("token", "did you mean tokens"), ("flops", "no curve of 1 has it.*known here: samples, tokens, usd")],
+    [("token", "did you mean tokens"), ("flops", "no curve of 1 has costs.*known here: samples, tokens, usd")],
 )
 def test_an_axis_that_nothing_has_is_refused(x: str, cause: str):
     with pytest.raises(ConfigError, match=cause):
         plots.draw([curve("a")], x)
+
+
+def test_an_axis_of_costs_that_were_not_counted_is_refused():
+    with pytest.raises(ConfigError, match=r"tokens.*known here: samples, usd"):
+        plots.draw([curve("a", 0.0)])
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path):

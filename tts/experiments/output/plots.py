@@ -244,19 +244,21 @@ def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve
     """Return the curves with an axis, and the other curves.
 
     Raises:
-        ConfigError: The axis is unknown, or no curve has it.
+        ConfigError: The axis is unknown, or no curve has costs on it.
     """
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
-    curves_with_axis = [curve for curve in curves if x in curve.costs]
-    if not curves_with_axis:
-        known_names = [name for name in AXES if any(name in curve.costs for curve in curves)]
+    curves_with_axis = [curve for curve in curves if x in curve.costs and curve.costs[x].any()]
+    if not curves_with_axis:  # where all costs are 0, they were not counted, as those of an agent with its own model
+        known_names = [
+            name for name in AXES if any(name in curve.costs and curve.costs[name].any() for curve in curves)
+        ]
         cure = f"; {_HOW_UNIT[x]}" if x in _HOW_UNIT else ""
         raise ConfigError(
-            f"axis is {x!r}, but no curve of {len(curves)} has it",
+            f"axis is {x!r}, but no curve of {len(curves)} has costs above 0 on it",
             hint=f"known here: {', '.join(known_names) or 'none'}{cure}",
         )
-    return curves_with_axis, [curve for curve in curves if x not in curve.costs]
+    return curves_with_axis, [curve for curve in curves if curve not in curves_with_axis]
 
 
 def _is_log(curves: Sequence[Curve], x: str) -> bool:
