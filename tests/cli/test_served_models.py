@@ -46,7 +46,7 @@ def test_a_study_of_any_served_name_has_prices_and_sizes(
     (folder / "study.yaml").write_text(STUDY.format(url=url))
     told = tts("run", "study.yaml", "--dry-run")
     assert told.exit_code == 0, told.stderr
-    said = f"note: probing {url} for what it can do: three to twelve requests of some 50 tokens each"
+    said = f"note: probing {url} for what it can do: three to twenty requests of some 50 tokens each"
     assert told.stderr.startswith(said)
     assert 3 <= len(server.headers) <= 12
     ran = tts("run", "study.yaml")

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.budget.ledger import Call, sum_usage
+from tts.budget.ledger import Call, sum_known, sum_usage
 from tts.errors import ConfigError, TTSError
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.needs import needs_of
@@ -48,6 +48,7 @@ class Phase:
         calls: The number of rows of the ledger, in which reads of prompts, scores and the search's own work are calls.
         requests: The number of requests to models that write, as in `Budget`; None: not counted.
         prompt_tokens: The input tokens that were computed and are no part of `tokens`.
+        reused_tokens: The input tokens that were read again, at a price of their own; None: not known.
         tokens: The tokens that count against the limit `tokens`.
         usd: Dollars; None without prices.
         seconds: The sum of the seconds of its calls, some of which may have run at the same time.
@@ -58,6 +59,7 @@ class Phase:
     calls: int
     requests: int | None
     prompt_tokens: int
+    reused_tokens: int | None
     tokens: int
     usd: float | None
     seconds: float
@@ -145,6 +147,7 @@ def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
         calls=len(usages),
         requests=total.requests,
         prompt_tokens=total.prompt_tokens,
+        reused_tokens=sum_known([total.reused_tokens, total.verifier_reused_tokens]),
         tokens=total.tokens,
         usd=total.usd,
         seconds=total.seconds,

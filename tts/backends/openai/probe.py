@@ -90,7 +90,7 @@ async def _probe(
     start = time.monotonic()
     http, entry, served = await reach_model(url, model, key, timeout_s)
     LOG.info(
-        "probing %s for what it can do: three to twelve requests of some 50 tokens each, charged to no problem", url
+        "probing %s for what it can do: three to twenty requests of some 50 tokens each, charged to no problem", url
     )
     http.timeouts = Timeouts(tries=4, first_s=_REPLY_S, gap_s=_REPLY_S, call_s=_REPLY_S, longest_wait_s=20.0)
     probe = _Probe(http, entry, served, extra)
