@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tts.budget.account import Exhausted
 from tts.budget.budget import Rates
-from tts.budget.units import GENERATED_UNITS, PRICED_UNITS, UNITS
-from tts.search.plan_rows import Goal, Price, Scores, Wave, limit_to_share, plan_programs, plan_rows
+from tts.budget.units import PRICED_UNITS, UNITS
+from tts.search.plan_rows import SHARED_UNITS, Goal, Price, Scores, Wave, limit_to_share, plan_programs, plan_rows
 
 NO_RATES = Rates()
 
@@ -316,7 +316,7 @@ def test_leases_of_programs_and_their_scores_are_reserved(
     if wave is None:
         return
     price = request.price(left)
-    shares = not left.keys().isdisjoint({*GENERATED_UNITS, *PRICED_UNITS})
+    shares = not left.keys().isdisjoint(SHARED_UNITS)
     assert 1 <= wave.rows <= min(programs if shares else math.inf, len(request.branches))
     assert 1 <= wave.grant <= request.cap
     assert wave.lease.keys() == left.keys() & {"flops", "usd", "requests"}

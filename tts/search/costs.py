@@ -229,6 +229,8 @@ class Costs:
 
         The tokens are all read, or all written by a judge. Later calls may read the tokens and the path again.
         """
+        if not traits_of(self._verifiers[role]).calls_models:
+            return 0
         rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
         return dearest + rates.cost(unit, reused=tokens + path)

@@ -29,6 +29,7 @@ _LENGTHS_PER_ROW = 4  # expected lengths that a row may take before it is given 
 _LENGTHS_TO_BEGIN = 16  # expected lengths that the budget must pay each row of a fixed number, for all to begin at once
 _MOST_SHARERS = 64  # rows among which a row that cannot be continued gets an equal part of what is left
 _LEASED_UNITS = (*PRICED_UNITS, "requests")  # that a program may spend beside its tokens
+SHARED_UNITS = (*LENGTH_UNITS, "requests")  # of which programs get equal parts
 _SHARE = 0.5  # the part of the amount left at its beginning that a row may take in any case
 
 _NO_RATES = Rates()
@@ -398,7 +399,7 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
         Exhausted: The amounts left pay no row.
     """
     count = _payable_places(price, places, count, left)
-    if not at_once and not left.keys().isdisjoint(LENGTH_UNITS):
+    if not at_once and not left.keys().isdisjoint(SHARED_UNITS):
         count = min(count, most)
     if "samples" in places:  # further rows of a request cost no request
         wanted = min(wanted, left.get("samples", math.inf))

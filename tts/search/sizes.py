@@ -12,7 +12,17 @@ from tts.budget.units import LENGTH_UNITS, PLACE_UNITS
 from tts.search.context import SearchContext
 from tts.search.ends import END, STEP, Thought, Tokens
 from tts.search.lengths import NO_CAP, KnownLengths, Lengths
-from tts.search.plan_rows import Goal, Price, Wave, branches_of, limit_to_share, pays_plenty, plan_programs, plan_rows
+from tts.search.plan_rows import (
+    SHARED_UNITS,
+    Goal,
+    Price,
+    Wave,
+    branches_of,
+    limit_to_share,
+    pays_plenty,
+    plan_programs,
+    plan_rows,
+)
 from tts.search.prompts import Prompts
 from tts.search.rows import RequestedRow, RowRequest
 from tts.types import Trajectory
@@ -163,7 +173,7 @@ class Sizes:
             if account.deadline is not None:
                 width = min(width, self._timed_width())
         programs = metadata_of(self._backends[ask.model]).programs
-        if programs and ask.order == "drawn" and not set(account.units).isdisjoint(LENGTH_UNITS):
+        if programs and ask.order == "drawn" and not set(account.units).isdisjoint(SHARED_UNITS):
             return int(min(width, programs))
         path = ask.next_path if width > ask.distinct else None
         if path is not None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tts.budget.units import PLACE_UNITS
+from tts.budget.units import LENGTH_UNITS, PLACE_UNITS
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError
 from tts.search.ends import CallNotes, StopDecision
 from tts.search.parts import Selected
@@ -183,11 +183,13 @@ def _cut_short(search: Search, usage: Usage, *, capped: bool) -> Iterator[str]:
     if share <= _REPORTED_SHARE:
         return
     lengths = search.rows.lengths.get("solve")
-    about = f"about {lengths.expected_length():,}" if lengths.ended else f"more than {lengths.longest:,}"
+    about = f"; they take about {lengths.expected_length():,} tokens" if lengths.ended else ""
+    if not about and (capped or not search.left.keys().isdisjoint(LENGTH_UNITS)):  # else no limit cut a text
+        about = f"; they take more than {lengths.longest:,} tokens"
     num_cut = sum(c.truncated and c.answer is None for c in search.candidates)
     yield (
         f"{share:.0%} of the generated tokens went into {num_cut} of {len(search.candidates)} candidates that were cut "
-        f"short without an answer; they take {about} tokens: give a larger budget{', or max_tokens' if capped else ''}"
+        f"short without an answer{about}: give a larger budget{', or max_tokens' if capped else ''}"
     )
 
 

@@ -294,6 +294,8 @@ class Traits:
         choice: How it chooses among several.
         composition: Its members.
         own_model: The model that it runs itself.
+        calls_models: Whether a score may read or write by a model. If not, limits in FLOPs and dollars keep nothing for
+            its scores.
 
     Raises:
         ConfigError: a trait is of the wrong type.
@@ -311,12 +313,13 @@ class Traits:
     choice: ListChoice | None = None
     composition: Composition | None = None
     own_model: OwnModel | None = None
+    calls_models: bool = True
 
     def __post_init__(self) -> None:
         check_text("the trait head", self.head, optional=True)
         check_int("the trait window", self.window, 1)
         check_int("the trait requests", self.requests, 0)
-        for name in ("proves", "range_by_scores"):
+        for name in ("proves", "range_by_scores", "calls_models"):
             value = getattr(self, name)
             if type(value) is not bool:
                 raise ConfigError(f"the trait {name} is {quote(value)}, but must be True or False")

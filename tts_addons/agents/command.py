@@ -99,8 +99,10 @@ def patch(  # noqa: PLR0913 - the options of the command
     if trace is not None:
         check_path(trace)
     settings = settings_of(model_option)
-    agent_model = None if model is None and url is None and not settings else named_model(model, url, settings)
+    agent_model = named_model(model, url, settings)
     limits = parse_budget(f"samples={n}", *(budget or ()))
+    if (agent_model is not None or url is not None) and limits.limits.keys() <= {"samples"}:
+        warn("nothing limits the agent's calls of the model: give --budget tokens=, usd=, requests= or seconds=")
     test_command = "pytest -q" if demo else tests
     verifier: PatchTests | None = None
     plan = f"best_of_n(n={n}) | majority"
@@ -114,6 +116,7 @@ def patch(  # noqa: PLR0913 - the options of the command
             folder,
             agent=agent,
             model=agent_model,
+            url=url,
             revision=revision,
             include_changes=include_changes,
             jobs=jobs,
@@ -256,7 +259,8 @@ def _spend(usage: Usage) -> str:
     if not written:
         return f"spent: {usage.seconds:,.1f} s; calls of models are unknown"
     usd = "unknown dollars" if usage.usd is None else format_usd(usage.usd)
-    tokens = f"{usage.prompt_tokens:,} tokens read and {written:,} written in {usage.requests or 0:,} requests"
+    reused = f" ({usage.reused_tokens:,} more read again)" if usage.reused_tokens else ""
+    tokens = f"{usage.prompt_tokens:,} tokens read{reused}, {written:,} written in {usage.requests or 0:,} requests"
     return f"spent: {tokens}, {usd}, {usage.seconds:,.1f} s"
 
 

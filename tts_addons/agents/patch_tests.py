@@ -111,7 +111,7 @@ class PatchTests(Verifier):
     @property
     def traits(self) -> Traits:
         """The repository that it tests."""
-        return Traits(filled=self.fill)
+        return Traits(filled=self.fill, calls_models=False)
 
     @property
     def suite(self) -> Suite:
@@ -152,6 +152,11 @@ class PatchTests(Verifier):
             raise ConfigError(f"{context} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
         if root.code in (None, 126, 127):
             raise ConfigError(f"{context} it does not start: {root.last_line}")
+        if not _runs_hidden(suite, root):
+            raise ConfigError(
+                f"hidden is {self.hidden!r}, but the command {shlex.join(suite.command)!r} runs no test of its files",
+                hint="name them test_*.py, in the same folders below it as the command's tests below the repository",
+            )
         fault = root.fault(by_pytest=suite.by_pytest)
         if fault:
             raise ConfigError(f"{context} no test runs: {fault}", hint="run it there yourself")
@@ -225,6 +230,18 @@ class PatchTests(Verifier):
         if self.hidden is not None or not failing_tests:
             return f"{summary}."
         return f"{summary}; tests that fail: {', '.join(failing_tests[:_NAMED])}."
+
+
+def _runs_hidden(suite: Suite, root: SuiteOutcome) -> bool:
+    """Whether some hidden file of Python has results on the repository; True where this is not known."""
+    if suite.hidden is None or not root.results:
+        return True
+    files = [Path(suite.hidden.name)]
+    if suite.hidden.is_dir():
+        files = [path.relative_to(suite.hidden) for path in suite.hidden.rglob("*.py")]
+    modules = [f".{'.'.join(path.with_suffix('').parts)}." for path in files if path.suffix == ".py"]
+    names = [f".{name.replace('::', '.')}." for name in root.results]
+    return not modules or any(module in name for module in modules for name in names)
 
 
 def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, new: bool) -> dict[str, bool]:

@@ -143,7 +143,7 @@ class Code(Verifier):
     @property
     def traits(self) -> Traits:
         """Checks of the sandbox and of the problem's tests."""
-        return Traits(filled=self.fill, check=self.check)
+        return Traits(filled=self.fill, check=self.check, calls_models=False)
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Code:
         """Return the verifier unchanged.

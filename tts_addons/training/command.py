@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.runs import StoreFile, StudyName, TrustPlaces
+from tts.cli.runs import AllowCommands, StoreFile, StudyName, TrustPlaces
 
 _FORMS = "trl-sft, trl-dpo, trl-kto, trl-prm, trl-grpo, chat, tokens or tree."
 
@@ -48,6 +48,7 @@ def export(  # noqa: PLR0913 - the options of the command
         str | None, typer.Option(help="The licence of the rows, for the card; else that of the data sets.")
     ] = None,
     _: TrustPlaces = False,
+    __: AllowCommands = False,
 ) -> None:
     """Write the searches of a study as rows for trainers, and a card that says how they were made.
 

@@ -95,10 +95,19 @@ def test_no_patch_and_none_that_passes_are_told(tts, repo, tmp_path):
         (("Fix it.", "--repo", "/no/such/folder"), "must be a folder"),
         (("Fix it.", "--budget", "second=3"), "second"),
         (("Fix it.", "--repo", "REPO", "--tests", "pytest -q nowhere"), "no test runs"),
+        (("Fix it.", "--repo", "REPO", "--tests", "pytest -q test_add.py", "--hidden", "HIDDEN"), "runs no test of"),
+        (
+            ("Fix it.", "--repo", "REPO", "--agent", "HIDDEN", "--model", "m", "--url", "http://127.0.0.1:9/v1"),
+            "reached",
+        ),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_runs(tts, repo, arguments, line):
-    result = tts("patch", *(str(repo) if one == "REPO" else one for one in arguments))
+def test_a_mistake_is_one_line_and_nothing_runs(tts, repo, tmp_path, arguments, line):
+    (tmp_path / "test_hidden.py").write_text(TEST)
+    if "HIDDEN" in arguments and "--agent" in arguments:
+        arguments = [script(tmp_path / "own", "true") if one == "HIDDEN" else one for one in arguments]
+    places = {"REPO": str(repo), "HIDDEN": str(tmp_path / "test_hidden.py")}
+    result = tts("patch", *(places.get(one, one) for one in arguments))
     assert result.exit_code == 2
     assert line in result.stderr
     assert result.stdout == ""

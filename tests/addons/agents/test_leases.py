@@ -143,6 +143,19 @@ def test_a_lease_is_what_is_left_divided_by_the_rows_still_to_run(repo, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("verifier", "requests"), [("none", 7), ("tests(command='true')", 7)])
+def test_what_a_row_leaves_of_requests_and_dollars_pays_later_rows(repo, tmp_path, verifier, requests):
+    """Tests cost no dollars, so that nothing is held for their scores."""
+    model = Scripted(mend)
+    with tts.Workspace(repo, agent=talker(tmp_path), model=model, jobs=1) as workspace:
+        limits = {"samples": 4, "requests": requests, "usd": 4 * 0.00014}
+        plan = "best_of_n(n=4) | majority" if verifier == "none" else "best_of_n(n=4) | best"
+        found = tts.solve("Fix it.", limits, backend=workspace, verifier=verifier, strategy=plan)
+    assert found.usage.requests == len(model.calls) == requests
+    assert [one.truncated for one in found.candidates].count(False) == 3
+
+
+@pytest.mark.slow
 def test_leases_do_not_depend_on_who_ends_first(repo, tmp_path, monkeypatch):
     watched, lent = Watched(monkeypatch), list[list[dict[str, int]]]()
     for which in (0, 1):
