@@ -61,7 +61,7 @@ def run(code: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / "scripts").exists(), reason="the scripts are not here")
-@pytest.mark.parametrize(("kind", "most"), [("solve", 13_500), ("run", 21_300)])
+@pytest.mark.parametrize(("kind", "most"), [("solve", 13_500), ("run", 21_700)])
 def test_a_toy_loads_a_part_of_the_code(kind: str, most: int, tmp_path: Path) -> None:
     code = SOLVE if kind == "solve" else RUN.format(study=str(ROOT / "examples" / "toy.yaml"))
     if kind == "run":

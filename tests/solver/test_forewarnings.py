@@ -77,6 +77,7 @@ def test_scores_that_the_budget_cannot_pay_are_said_before_the_first_call(said):
         "give a larger one, or a cheaper verifier, such as judge(votes=1, max_tokens=128, prompt_tokens=512)"
     ]
     assert any("could not be scored within the budget" in line for line in solution.warnings)  # as was said
+    assert solution.warnings[0] == said[0]  # who sees no log, sees it with the solution
     said.clear()
     tts.solve(
         "3 + 4 - 2",

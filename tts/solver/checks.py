@@ -25,7 +25,6 @@ from tts.types import Problem, pictures_in
 from tts.verifiers.base import Verifier, members_of, traits_of
 from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_rates
 from tts.verifiers.ranges import check_scale
-from tts.verifiers.replying import ReplyingVerifier
 
 LOG = get_logger("tts.runs")
 _PERIOD_SECONDS = 60.0  # in which equal lines are written once: a loop over problems has one warning, not one a problem
@@ -249,13 +248,17 @@ def _check_thoughts(needs: Needs, limits: Mapping[str, float]) -> None:
 
 def forewarnings(run: ProblemRun) -> list[str]:
     """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
+    return [*run.setup.notes, *task_warnings(run), *score_warnings(run)]
+
+
+def score_warnings(run: ProblemRun) -> list[str]:
+    """Return the warnings that solutions may have no scores: they are too long to be shown, or too dear."""
     setup = run.setup
     expected = run.expected_tokens or setup.task.typical_tokens("solve")
     scorers = {role: setup.verifiers[role] for role in setup.declared if role in setup.verifiers}
     members = [member for scorer in scorers.values() for member in _leaves(scorer)]
     unshown = [_unshown(run.problem, member, setup.backends[member.model], expected) for member in members]
-    scores = dict.fromkeys(chain(*unshown, _unpaid(run, scorers, expected)))  # without duplicates
-    return [*setup.notes, *task_warnings(run), *scores]
+    return [*dict.fromkeys(chain(*unshown, _unpaid(run, scorers, expected)))]  # without duplicates
 
 
 def task_warnings(run: ProblemRun) -> list[str]:
@@ -275,6 +278,8 @@ def _leaves(verifier: Verifier) -> Iterator[Verifier]:
 
 def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: int) -> Iterator[str]:
     """Yield the warning that prompts of a verifier are too long to be shown."""
+    from tts.verifiers.replying import ReplyingVerifier  # most searches have no such verifier
+
     if not isinstance(verifier, ReplyingVerifier):
         return
     question_tokens = max((count_tokens(backend, prompt) for prompt in verifier.empty_prompts(problem)), default=0)
@@ -322,6 +327,8 @@ def _unpaid(run: ProblemRun, scorers: Mapping[str, Verifier], expected: int) -> 
 
 def _cheaper_example(scorers: Mapping[str, Verifier]) -> str:
     """Return an example of the parameters that bound what a verifier may cost."""
+    from tts.verifiers.replying import ReplyingVerifier
+
     members = [member for scorer in scorers.values() for member in _leaves(scorer)]
     replying = [member for member in members if isinstance(member, ReplyingVerifier)]
     if not replying:

@@ -34,7 +34,7 @@ from tts.search.search import Search
 from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
-from tts.solver.checks import LOG, check, forewarnings, task_warnings
+from tts.solver.checks import LOG, check, forewarnings, score_warnings, task_warnings
 from tts.solver.setup import ProblemRun, Setup
 from tts.solver.telemetry import Watched
 from tts.solver.warnings import SearchOutcome, cause_of, solution_warnings
@@ -69,6 +69,10 @@ async def solve_problem(run: ProblemRun, *, forewarn: bool = False) -> Solution:
                     LOG.warning(line)
             with _open_account(run, watched.noted) as account:
                 solution = await _solve_in(run, account)
+            scores = [score for candidate in solution.candidates for score in candidate.scores.values()]
+            if forewarn and run.setup.declared and all(map(math.isnan, scores)):
+                lines = [line for line in score_warnings(run) if line not in solution.warnings]
+                solution = dataclasses.replace(solution, warnings=(*lines, *solution.warnings))
     except BaseException as failure:
         watched.fail(failure)
         raise
