@@ -194,16 +194,20 @@ def test_an_error_inside_of_a_reply_is_one() -> None:
         probed(lambda _: whole({"error": {"message": "who are you?", "code": "invalid_api_key"}}))
 
 
-def test_a_server_that_stays_busy_is_not_concluded_from() -> None:
+@pytest.mark.parametrize(
+    ("error", "kind", "num_requests"),
+    [("later", "RateLimited", 5), ({"message": "pay first", "code": "insufficient_quota"}, "QuotaExceeded", 2)],
+)
+def test_a_server_that_stays_busy_is_not_concluded_from(error: Any, kind: str, num_requests: int) -> None:
     said: list[str] = []
 
     def say(asked: Asked) -> Answer:
         said.append(asked.path)
-        return good(asked) if asked.path == "/v1/models" else whole({"error": "later"}, 429)
+        return good(asked) if asked.path == "/v1/models" else whole({"error": error}, 429)
 
-    with pytest.raises(EngineError, match=r"while.*probed: RateLimited:.*429"):
+    with pytest.raises(EngineError, match=rf"while.*probed: {kind}:.*429"):
         probed(say)
-    assert len(said) == 5
+    assert len(said) == num_requests
 
 
 @pytest.mark.parametrize(

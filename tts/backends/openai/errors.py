@@ -440,7 +440,7 @@ def _status_error(status: int, cause: str, after_s: float, *, details: str, bega
         details: The whole error as a text.
         began: Whether anything of the reply came before the error.
     """
-    names_quota = _QUOTA.search(cause) is not None
+    names_quota = _QUOTA.search(cause) is not None or "insufficient_quota" in details
     if not after_s and (status == 429 or names_quota):
         after_s = stated_wait(cause, time.time()) or stated_wait(details, time.time())
     is_short = status == 429 and 0 < after_s <= _LONGEST_MINUTE_S and not _LASTING.search(f"{cause} {details}")

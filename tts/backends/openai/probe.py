@@ -30,6 +30,7 @@ from tts.thoughts import THINK
 from tts.types import TOP_TOKENS, AnswerForm, Message
 
 LOG = get_logger("tts.servers")
+_NO_ANSWERS = ("RateLimited", "Unavailable", "QuotaExceeded")  # refusals that say nothing of what a server can do
 _TEXT = "One, two, three, four, five,"
 _BEGUN = "One, two, three,"
 _TOKENS = 8
@@ -251,13 +252,13 @@ class _Probe:
             self._refusal = error
             if error.status in (401, 403):
                 self._denied = error
-            is_answer = error.kind == "BadReply" or (error.status and error.kind not in ("RateLimited", "Unavailable"))
+            is_answer = error.kind == "BadReply" or (error.status and error.kind not in _NO_ANSWERS)
             streams = body is not None and "stream" in body  # a stream that breaks is a stream that does not work
             if is_answer or (streams and not error.again):
                 return False
             raise EngineError(
                 f"{self._http.root} failed while it was probed: {error.kind}: {error.cause}",
-                hint="try again when it is idle",
+                hint="pay for more" if error.kind == "QuotaExceeded" else "try again when it is idle",
                 kind=error.kind,
                 retry_s=error.after_s,
             ) from None
