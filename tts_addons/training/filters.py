@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Annotated, Literal
 
 from tts.checks import Count, check_parameters, choice, number
@@ -25,7 +26,7 @@ class Filters:
         per_problem: The most rows of one problem; None: no limit.
         distinct: Whether of samples of one problem with equal texts only the first is kept.
         balanced: Whether each answer of a search has at most as many samples as its rarest one. Samples without an
-            answer are left out.
+            answer are left out. A limit of `per_problem` takes the answers in turn.
         margin: The least difference of the scores in a pair; None: pairs need no scores.
         thoughts: Whether a thought is kept in texts ("keep"), left out ("drop"), or kept and masked ("mask", of the
             form tokens alone).
@@ -85,7 +86,7 @@ class Sieve:
     _texts: set[bytes] = field(default_factory=set[bytes])
 
     def samples(self, record: SearchRows) -> list[PathSample]:
-        """Return the samples of a search that are kept, in draw order."""
+        """Return the samples of a search that are kept, in draw order; balanced answers take turns."""
         kept = list(self._keep_samples(record))
         return self._balance_answers(kept) if self.filters.balanced else kept
 
@@ -128,14 +129,15 @@ class Sieve:
         return False
 
     def _balance_answers(self, samples: Sequence[PathSample]) -> list[PathSample]:
-        """Return as many samples of each answer as the rarest answer has."""
-        counts = Counter(sample.answer for sample in samples if sample.answer is not None)
-        rarest_count = min(counts.values(), default=0)
-        counts_so_far, balanced = Counter[str | None](), list[PathSample]()
+        """Return as many samples of each answer as the rarest answer has.
+
+        The answers take turns, so that a limit of rows takes equally many of each.
+        """
+        by_answer = defaultdict[str, list[PathSample]](list)
         for sample in samples:
-            counts_so_far[sample.answer] += 1
-            if sample.answer is not None and counts_so_far[sample.answer] <= rarest_count:
-                balanced.append(sample)
+            if sample.answer is not None:
+                by_answer[sample.answer].append(sample)
+        balanced = list(chain.from_iterable(zip(*by_answer.values(), strict=False)))  # ends with the rarest answer
         self.left_out["samples beyond the balance of answers"] += len(samples) - len(balanced)
         return balanced
 

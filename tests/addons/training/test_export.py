@@ -302,6 +302,10 @@ def test_filters(tmp_path: Path) -> None:
         [made("aaa", texts="xyx"), made("aa", texts="yz"), made("a", texts="x", problem="q")], tmp_path, distinct=True
     ) == list("xyzx")
     assert completions([made("aabac-")], tmp_path, keep="all", balanced=True) == ["a0", "b2", "c4"]
+    # a limit of rows is divided equally over balanced answers
+    assert completions([made("aaabbb")] * 2, tmp_path, keep="all", balanced=True, per_problem=4) == [
+        "a0", "b3", "a1", "b4",
+    ]  # fmt: skip
     assert completions([made("ab")], tmp_path, keep="best") == ["a0"]
     export_searches([made("aabb", scores=[0.5, 0.9, 0.3, 0.8])], tmp_path / "f.jsonl", "trl-dpo", Filters(margin=0.15))
     assert [(row["chosen"], row["rejected"]) for row in rows_of(tmp_path / "f.jsonl")] == [("a0", "b2")]
