@@ -82,22 +82,35 @@ class StepLabels:
     seed: int = field(repr=False)
     budget: str = field(repr=False)
 
-    def export(self, path: str | Path) -> Exported:
+    def export(self, path: str | Path, *others: StepLabels) -> Exported:
         """Write rows of the form "trl-prm" with a card; paths with an unknown step are left out.
 
         The value of a step is its share of right rollouts. A binary search gives no shares, so its values are 1 and 0.
+        An existing file is replaced.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
+            others: Labels of other problems, whose rows follow in the same file.
 
         Raises:
-            ConfigError: The path has another ending, or every labelled path has an unknown step.
+            ConfigError: The path has another ending, labels are of several models, or every labelled path has an
+                unknown step.
         """
+        labels = (self, *others)
+        facts = {
+            "rollouts": f"{sum(one.rollouts for one in labels):,}",
+            "tokens of rollouts": f"{sum(one.usage.tokens for one in labels):,}",
+        }
+        filters = Filters(judge="score", threshold=_LEAST_SHARE)
+        return export_searches((one._record() for one in labels), path, "trl-prm", filters, facts=facts)
+
+    def _record(self) -> SearchRows:
+        """Return the labelled paths as a search whose scores are the labels."""
         samples = [
             PathSample(prompt=self.prompt, text="".join(path.steps), steps=path.steps, values=_values(path))
             for path in self.paths
         ]
-        rows = SearchRows(
+        return SearchRows(
             problem=self.problem.id or self.problem.text,
             prompt=self.prompt,
             reference=self.problem.answer,
@@ -107,8 +120,6 @@ class StepLabels:
             budget=self.budget,
             samples=samples,
         )
-        facts = {"rollouts": f"{self.rollouts:,}", "tokens of rollouts": f"{self.usage.tokens:,}"}
-        return export_searches([rows], path, "trl-prm", Filters(judge="score", threshold=_LEAST_SHARE), facts=facts)
 
 
 def _values(path: LabelledPath) -> tuple[float, ...]:

@@ -110,6 +110,15 @@ def test_labels_are_rows_for_a_trainer_of_process_models(tmp_path: Path) -> None
     assert f"| rollouts | {labels.rollouts} |" in (tmp_path / "rows.md").read_text()
 
 
+def test_the_labels_of_several_problems_go_into_one_file(tmp_path: Path) -> None:
+    with solver() as made:
+        labels = [tts.label_steps(found(made, 2, text=text), 500, solver=made, k=2) for text in ("3 + 4", "9 - 5 + 1")]
+    assert labels[0].export(tmp_path / "rows.jsonl", *labels[1:]).searches == 2
+    prompts = [json.loads(line)["prompt"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert prompts == ["3 + 4"] * 2 + ["9 - 5 + 1"] * 2
+    assert f"| rollouts | {sum(one.rollouts for one in labels)} |" in (tmp_path / "rows.md").read_text()
+
+
 def test_what_cannot_be_labelled_is_refused_before_the_spend() -> None:
     with solver() as made:
         solution = found(made, 2)
