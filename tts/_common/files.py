@@ -70,16 +70,20 @@ class Exported:
         rows: Its rows.
         searches: The searches that were read.
         left_out: What became no row, by reason.
+        wrong: The rows that show a text as good whose answer is known to be wrong.
     """
 
     path: Path
     rows: int
     searches: int
     left_out: Mapping[str, int]
+    wrong: int = 0
 
     def __str__(self) -> str:
         text = f"{self.rows:,} rows of {self.searches:,} searches in {self.path}"
         if self.left_out:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
             text += f"; left out: {reasons}"
+        if self.wrong:
+            text += f"; known to be wrong: {self.wrong:,} rows"
         return text

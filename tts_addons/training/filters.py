@@ -19,8 +19,8 @@ class Filters:
     """The samples that become rows.
 
     Args:
-        keep: "good" samples, the "best" one of each search, from which its answer was taken, "all", or "auto": good
-            ones for trl-sft and chat, else all.
+        keep: "good" samples, the "best" one of each search, from which its answer was taken, right or wrong, "all", or
+            "auto": good ones for trl-sft and chat, else all.
         judge: The judge of what is good: the "verdict" of the task on the answer, or the verifier's "score".
         threshold: The lowest score of a good sample or step with the judge "score", in the verifier's range.
         per_problem: The most rows of one problem; None: no limit.
@@ -77,11 +77,13 @@ class Sieve:
     Args:
         filters: The filters.
         keep: The samples that are kept where the filters do not say.
+        wrong: The rows so far that show a sample as good whose answer is known to be wrong.
     """
 
     filters: Filters
     keep: Literal["good", "best", "all"]
     left_out: LeftOut = field(default_factory=LeftOut)
+    wrong: int = 0
     _rows: Counter[str] = field(default_factory=Counter[str])
     _texts: set[bytes] = field(default_factory=set[bytes])
 
@@ -90,12 +92,18 @@ class Sieve:
         kept = list(self._keep_samples(record))
         return self._balance_answers(kept) if self.filters.balanced else kept
 
-    def admit(self, record: SearchRows) -> bool:
-        """Return whether the problem of a search may have one more row, and count the row if so."""
+    def admit(self, record: SearchRows, good: PathSample | None = None) -> bool:
+        """Return whether the problem of a search may have one more row, and count the row if so.
+
+        Args:
+            record: The search.
+            good: The sample that the row shows as good; None: none.
+        """
         if self.filters.per_problem is not None and self._rows[record.problem] >= self.filters.per_problem:
             self.left_out["rows beyond the most of their problem"] += 1
             return False
         self._rows[record.problem] += 1
+        self.wrong += good is not None and good.right is False
         return True
 
     def admit_problem(self, record: SearchRows) -> bool:

@@ -80,13 +80,13 @@ def _turn(sample: PathSample, text: str) -> str | list[dict[str, str]]:
 
 def _sft(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
-        if sieve.admit(record):
+        if sieve.admit(record, sample):
             yield {"prompt": messages_of(sample.prompt), "completion": _turn(sample, _text(sample, sieve.filters))}
 
 
 def _chat(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
-        if sieve.admit(record):
+        if sieve.admit(record, sample):
             prompt = messages_of(sample.prompt)
             turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             yield {"messages": [*turns, {"role": "assistant", "content": _text(sample, sieve.filters)}]}
@@ -116,7 +116,7 @@ def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
                 continue
             rejected = partners[0]
             unpaired.remove(rejected)
-            if sieve.admit(record):
+            if sieve.admit(record, chosen):
                 yield {
                     "prompt": messages_of(prompt),
                     "chosen": _turn(chosen, _text(chosen, sieve.filters)),
@@ -139,7 +139,7 @@ def _kto(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
         is_good = sieve.filters.is_good(sample)
         if is_good is None:
             sieve.left_out[sieve.filters.unknown] += 1
-        elif sieve.admit(record):
+        elif sieve.admit(record, sample if is_good else None):
             yield {
                 "prompt": messages_of(sample.prompt),
                 "completion": _turn(sample, _text(sample, sieve.filters)),

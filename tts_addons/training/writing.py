@@ -101,7 +101,7 @@ def export_searches(
             raise ConfigError(
                 f"no row of the form {form} is left of {card.searches:,} searches{after_colon}", hint=_cure(form)
             )
-    exported = Exported(target, num_rows, card.searches, left_out)
+    exported = Exported(target, num_rows, card.searches, left_out, sieve.wrong)
     with replace_file(target.with_suffix(".md")) as partial_file:
         partial_file.write_text(card.text(exported), encoding="utf-8")
     return exported
@@ -165,6 +165,7 @@ class _Card:
             "| | |",
             "|---|---|",
             f"| rows | {exported.rows:,} |",
+            *([f"| rows known to be wrong | {exported.wrong:,} |"] if exported.wrong else []),
             f"| searches | {exported.searches:,} |",
             f"| problems | {len(self._problems):,} |",
             *(_line(name, ", ".join(values)) for name, values in self._values.items()),

@@ -328,6 +328,22 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert not (tmp_path / "none.md").exists()
 
 
+def test_rows_that_are_known_to_be_wrong_are_counted(tmp_path: Path) -> None:
+    by_score: dict[str, Any] = {"judge": "score", "keep": "all"}
+    for form, filters, count in (
+        ("trl-sft", {"keep": "best"}, 1),
+        ("chat", {"keep": "all"}, 2),
+        ("trl-sft", {}, 0),
+        ("trl-kto", {}, 0),
+        ("trl-kto", by_score, 1),
+        ("trl-dpo", by_score, 1),
+    ):
+        searches = [made("bab", scores=[0.9, 0.1, 0.2])]
+        written = export_searches(searches, tmp_path / "f.jsonl", form, Filters(**filters))
+        assert (written.wrong, str(written).endswith(f"; known to be wrong: {count} rows")) == (count, count > 0)
+        assert (f"| rows known to be wrong | {count} |" in (tmp_path / "f.md").read_text()) == (count > 0)
+
+
 def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"form": "trl-stf"}, "form is 'trl-stf', but no form has that name"),
