@@ -20,6 +20,7 @@ def test_one_is_shown_with_what_it_takes_and_what_is_to_be_known(tts):
     assert re.search(r"licence +│ CC-BY-4\.0", shown)
     assert re.search(r"note +│ the Hub gives it to those who accept its conditions", shown)
     assert re.search(r"parameter +│ limit = None", shown)
+    assert re.search(r"split = 'test' \(of train, validation, test\)", tts("datasets", "countdown").stdout)
     assert re.search(r"parameter +│ operations = \(1, 2, ", tts("datasets", "arithmetic").stdout)
 
 

@@ -44,5 +44,6 @@ def _one(name: str, dataset: DataSet) -> Table:
     if dataset.note:
         listing.add_row("note", dataset.note)
     for parameter in inspect.signature(dataset).parameters.values():
-        listing.add_row("parameter", f"{parameter.name} = {parameter.default!r}")
+        values = f" (of {', '.join(dataset.splits)})" if parameter.name == "split" and dataset.splits else ""
+        listing.add_row("parameter", f"{parameter.name} = {parameter.default!r}{values}")
     return listing

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from tts._common.files import Exported
 from tts._core.logs import get_logger
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
+from tts.experiments import datasets
 from tts.experiments.api import Study, sampled_results
 from tts.experiments.output.logs import Sampled
 from tts.experiments.run.local_executor import LocalExecutor
@@ -298,6 +300,7 @@ def export_study(
         facts = {"study": stored.name, "licence": licence or _licences(stored)}
         select_results = partial(select, model=model, strategy=strategy)
         import_settings = study.imported
+        facts |= {"data set": "unknown: samples were imported"} if import_settings is not None else _data(study.config)
         records: Iterable[SearchRows]
         if import_settings is not None:
             if needs_tokens:
@@ -327,6 +330,21 @@ def export_study(
             with_samples = ((result, {}) for result in store.results(stored.id))
             records = redrawn_searches.records(result for result, _ in select_results(with_samples))
         return export_searches(records, target, form, selected_filters, facts=facts)
+
+
+def _data(config: StudyConfig) -> dict[str, str]:
+    """Return the name, split and parameters of each data set, for the card. Warn of rows of a split for tests."""
+    facts = dict[str, str]()
+    for section in config.problems:
+        defaults = {p.name: p.default for p in inspect.signature(datasets.get(section.dataset)).parameters.values()}
+        known = {**defaults, "limit": section.limit or defaults.get("limit"), **section.parameters}
+        unknown = (None, inspect.Parameter.empty)
+        settings = ", ".join(f"{name}={value!r}" for name, value in known.items() if value not in unknown)
+        facts[f"data set {section.title}"] = f"{section.dataset} ({settings})"
+        if str(known.get("split")).startswith("test"):
+            facts[f"warning: {section.title}"] = f"rows come from the split {known['split']!r}: train on another"
+            LOG.warning("rows of %s come from the split %r: train on another", section.title, known["split"])
+    return facts
 
 
 def _is_called_by_texts(study: StoredStudy, model: str) -> bool:

@@ -24,6 +24,10 @@ from tts_addons.training.records import SearchRows, search_rows
 
 _GROUP_CHARACTERS: Final = 16 << 20  # of rows as JSON that are written to a Parquet file at once
 _ENDINGS: Final = (".jsonl", ".parquet")
+_LABELS: Final = {  # how the labels of steps are estimated, by judge
+    "verdict": "soft: the share of right samples of those with the same first steps; hard: whether any is right",
+    "score": "soft: the verifier's score of the step; hard: whether it is at least the threshold",
+}
 
 
 def check_target(path: str | Path) -> Path:
@@ -85,7 +89,8 @@ def export_searches(
         TTSError: a file cannot be written.
     """
     target, form_rules = check_target(path), form_of(form, filters)
-    sieve, card = Sieve(filters, form_rules.keep), _Card(form, filters, facts or {})
+    facts = {**({"labels": _LABELS[filters.judge]} if form == "trl-prm" else {}), **(facts or {})}
+    sieve, card = Sieve(filters, form_rules.keep), _Card(form, filters, facts)
     searches = card.note_searches(check_one_model(iter(records)))
     rows = itertools.chain.from_iterable(form_rules.rows(record, sieve) for record in searches)
     plain_rows = map(_plain, rows)
@@ -144,7 +149,8 @@ class _Card:
             self.searches += 1
             self._problems.add(record.problem)
             for name, values in self._values.items():
-                values.setdefault(str(getattr(record, name)))
+                value = getattr(record, name)
+                values.setdefault("unknown" if value is None else str(value))
             yield record
 
     def text(self, exported: Exported) -> str:

@@ -403,6 +403,7 @@ def test_the_card_says_how_rows_were_made(tmp_path: Path) -> None:
         "| strategy | s |",
         "| budget | tokens=1 |",
         "| seed | 0 |",
+        "| temperature | unknown |",
         "| study | a\\|b |",
         "| filter distinct | True |",
     ):

@@ -81,6 +81,27 @@ def test_searches_are_drawn_again_as_they_were_and_the_cost_is_said_first(
     )
 
 
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_the_card_names_data_and_labels_and_warns_of_a_split_for_tests(
+    split: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = tts.Study(
+        name=split,
+        models="toy",
+        problems={**SUMS, "name": "mine", "limit": 2, "split": split},
+        strategies="best_of_n",
+        budgets={"samples": [2]},
+    )
+    made.run(tmp_path / "store.sqlite", progress=False)
+    with caplog.at_level(logging.WARNING, logger="tts.runs"):
+        made.export_training(tmp_path / "rows.jsonl", "trl-prm")
+    card = (tmp_path / "rows.md").read_text()
+    assert f"| data set mine | arithmetic (limit=2, split='{split}', " in card
+    assert "| labels | soft: the share of right samples" in card
+    told = "come from the split 'test': train on another"
+    assert (told in card, f"rows of mine {told}" in caplog.text) == (split == "test",) * 2
+
+
 def test_scores_of_steps_are_those_of_the_search(study: tts.Study, tmp_path: Path) -> None:
     study.export_training(tmp_path / "text.jsonl", "trl-prm", judge="score", strategy="particle_filter(n=3) | weighted")
     study.export_training(tmp_path / "tokens.jsonl", "tokens", strategy="particle_filter(n=3) | weighted")

@@ -32,12 +32,14 @@ class DataSet:
         source: The source of the problems.
         licence: The licence of the problems, or "not stated".
         note: Other conditions of use, such as a registration; "": none.
+        splits: The values of the parameter `split`; (): unknown, or the data set has no splits.
     """
 
     load: Callable[..., list[Problem]]
     source: str
     licence: str
     note: str = ""
+    splits: Sequence[str] = ()
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -11,7 +11,7 @@ from tts.experiments.datasets import DataSet
 from tts.experiments.datasets.drawing import choices, draw_in_turn
 from tts.randomness import hash64
 from tts.tasks.arithmetic.expression import text
-from tts.tasks.arithmetic.generator import MOST_OPERATIONS, Difficulty, Split, draw
+from tts.tasks.arithmetic.generator import MOST_OPERATIONS, SPLITS, Difficulty, Split, draw
 from tts.types import Problem
 
 
@@ -71,4 +71,4 @@ def load(
     return draw_in_turn(cells, limit, problem, seed=seed)
 
 
-DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0")
+DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0", splits=SPLITS)

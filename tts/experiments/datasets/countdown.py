@@ -10,7 +10,7 @@ from tts.experiments.datasets.drawing import choices, draw_in_turn
 from tts.randomness import hash64
 from tts.tasks.arithmetic.countdown import FEWEST, MOST, draw
 from tts.tasks.arithmetic.expression import text
-from tts.tasks.arithmetic.generator import Split
+from tts.tasks.arithmetic.generator import SPLITS, Split
 from tts.types import Problem
 
 
@@ -54,4 +54,4 @@ def load(
     return draw_in_turn(counts, limit, problem, seed=seed)
 
 
-DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0")
+DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0", splits=SPLITS)

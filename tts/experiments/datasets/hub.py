@@ -178,7 +178,7 @@ def _benchmark(
         *,
         limit: int | None = None,
         seed: int | None = None,
-        split: str | None = None,
+        split: str | None = splits[0],
         path: str | None = None,
         revision: str | None = None,
     ) -> list[Problem]:
@@ -208,7 +208,7 @@ def _benchmark(
             rows, read, where=f"{source} ({chosen_split})", name=f"{name}/{chosen_split}", limit=limit, seed=seed
         )
 
-    return DataSet(load=load, source=f"{published} on the Hub", licence=licence, note=note)
+    return DataSet(load=load, source=f"{published} on the Hub", licence=licence, note=note, splits=splits)
 
 
 _MAA = "not stated; the problems are the Mathematical Association of America's"
