@@ -39,6 +39,7 @@ from tts_addons.training.writing import Exported, export_searches
 
 Steps = tuple[str, ...]
 METHODS: Final = ("each", "first_error")
+_ESTIMATE: Final = "soft: the share of right rollouts, or 1 or 0 as the hard label where a binary search asked for none"
 _LEAST_SHARE: Final = 1e-9  # the lowest share of a step that some rollout calls right
 
 
@@ -85,7 +86,8 @@ class StepLabels:
     def export(self, path: str | Path, *others: StepLabels) -> Exported:
         """Write rows of the form "trl-prm" with a card; paths with an unknown step are left out.
 
-        The value of a step is its share of right rollouts. A binary search gives no shares, so its values are 1 and 0.
+        The soft label of a step is its share of right rollouts. Where a binary search asked for none, the soft label
+        is 1 or 0, as the hard label. The card says so.
         An existing file is replaced.
 
         Args:
@@ -98,6 +100,7 @@ class StepLabels:
         """
         labels = (self, *others)
         facts = {
+            "labels": _ESTIMATE,
             "rollouts": f"{sum(one.rollouts for one in labels):,}",
             "tokens of rollouts": f"{sum(one.usage.tokens for one in labels):,}",
         }

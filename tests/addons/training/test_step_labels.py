@@ -119,6 +119,18 @@ def test_the_labels_of_several_problems_go_into_one_file(tmp_path: Path) -> None
     assert f"| rollouts | {sum(one.rollouts for one in labels)} |" in (tmp_path / "rows.md").read_text()
 
 
+def test_a_gap_of_a_binary_search_has_its_hard_label_in_the_file(tmp_path: Path) -> None:
+    with solver() as made:
+        labels = tts.label_steps(found(made, 6), 5000, solver=made, k=4, method="first_error")
+    labels.export(tmp_path / "rows.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert None in {soft for path in labels.paths for soft in path.soft}
+    for row, path in zip(rows, labels.paths, strict=True):
+        filled = [hard if soft is None else soft for soft, hard in zip(path.soft, path.hard, strict=True)]
+        assert (row["soft_labels"], row["labels"]) == (filled, list(path.hard))
+    assert "or 1 or 0 as the hard label where" in (tmp_path / "rows.md").read_text()
+
+
 def test_what_cannot_be_labelled_is_refused_before_the_spend() -> None:
     with solver() as made:
         solution = found(made, 2)
