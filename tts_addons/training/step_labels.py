@@ -24,7 +24,7 @@ from typing import Any, Final
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_choice, check_int
-from tts.errors import ConfigError
+from tts.errors import CapabilityError, ConfigError
 from tts.experiments.run.candidates import judge_answer
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
@@ -39,6 +39,7 @@ from tts_addons.training.writing import Exported, export_searches
 
 Steps = tuple[str, ...]
 METHODS: Final = ("each", "first_error")
+_NEEDS: Final = Needs(capabilities=("steps", "extend"))
 _ESTIMATE: Final = "soft: the share of right rollouts, or 1 or 0 as the hard label where a binary search asked for none"
 _LEAST_SHARE: Final = 1e-9  # the lowest share of a step that some rollout calls right
 
@@ -99,6 +100,11 @@ class StepLabels:
                 unknown step.
         """
         labels = (self, *others)
+        if not any(_values(path) for one in labels for path in one.paths):
+            raise ConfigError(
+                f"no path has a label of each of its steps (stopped by: {labels[0].stopped_by})",
+                hint="give label_steps a larger budget; if it is done, a larger k",
+            )
         facts = {
             "labels": _ESTIMATE,
             "rollouts": f"{sum(one.rollouts for one in labels):,}",
@@ -176,7 +182,13 @@ def label_steps(
         raise ConfigError(
             "the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)"
         )
-    task = solver.prepare(found.problem, Budget(samples=1), strategy="single").setup.task
+    setup = solver.prepare(found.problem, Budget(samples=1), strategy="single").setup
+    task, backend = setup.task, setup.backends["policy"]
+    if missing := _NEEDS.missing(backend.caps):
+        raise CapabilityError(
+            f"label_steps needs a model that continues a given text, but the backend {backend.name!r} lacks {missing}",
+            hint="give a solver of a server that continues texts, or of a local model",
+        )
     judge = cache(lambda answer: judge_answer(answer, task, found.problem))
 
     def is_right(candidate: Candidate) -> bool:
@@ -228,7 +240,7 @@ class StepRollouts(Strategy):
 
     def needs(self) -> Needs:
         """Texts that are continued."""
-        return Needs(capabilities=("steps", "extend"))
+        return _NEEDS
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return `majority`: nothing is chosen among rollouts, and no verifier is to score them."""

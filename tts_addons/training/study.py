@@ -38,7 +38,7 @@ from tts.types import Prompt, Solution
 from tts_addons.training.filters import Filters
 from tts_addons.training.forms import FORMS, check_one_model, form_of
 from tts_addons.training.records import PathSample, SearchRows, search_rows
-from tts_addons.training.writing import check_target, export_searches
+from tts_addons.training.writing import SCORE_CURE, check_target, export_searches
 
 LOG = get_logger("tts.runs")
 _TEXT_FORMS = "forms of texts: " + ", ".join(name for name in FORMS if not FORMS[name].tokens)
@@ -320,6 +320,8 @@ def export_study(
             [name] = {cell.model for cell in check_one_model(result.cell for result in selected)}
             if needs_tokens and _is_called_by_texts(stored, name):  # before a server is probed
                 raise _no_token_ids(name)
+            if needs_step_scores and not any(result.is_scored for result in selected):
+                raise ConfigError(f"judge is 'score', but nothing scored in {stored.name!r}", hint=SCORE_CURE)
             if study.is_of_store:
                 check_servers(study.config)
             config = study.config.model_copy(update={"models": {name: study.config.models[name]}})

@@ -23,6 +23,7 @@ from tts_addons.training.forms import FORMS, Form, Kind, Row, check_one_model, f
 from tts_addons.training.records import SearchRows, search_rows
 
 _GROUP_CHARACTERS: Final = 16 << 20  # of rows as JSON that are written to a Parquet file at once
+SCORE_CURE: Final = "run a strategy or selection that scores, such as 'best_of_n | weighted'; or relax the filters"
 _ENDINGS: Final = (".jsonl", ".parquet")
 _LABELS: Final = {  # how the labels of steps are estimated, by judge
     "verdict": "soft: the share of right samples of those with the same first steps; hard: whether any is right",
@@ -103,8 +104,9 @@ def export_searches(
         if not num_rows:
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())
             after_colon = f": {reasons}" if reasons else ""
+            hint = SCORE_CURE if filters.judge == "score" else _cure(form)
             raise ConfigError(
-                f"no row of the form {form} is left of {card.searches:,} searches{after_colon}", hint=_cure(form)
+                f"no row of the form {form} is left of {card.searches:,} searches{after_colon}", hint=hint
             )
     exported = Exported(target, num_rows, card.searches, left_out, sieve.wrong)
     with replace_file(target.with_suffix(".md")) as partial_file:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.backends.openai.server import ToyServer, serving
 from tests.support.repeats import repeats
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
@@ -137,6 +138,14 @@ def test_what_cannot_be_labelled_is_refused_before_the_spend() -> None:
         for given, told in (({"k": 0}, "k is 0, but must be"), ({"method": "both"}, "method is 'both', but must be")):
             with pytest.raises(ConfigError, match=told):
                 tts.label_steps(solution, 400, solver=made, **given)
+        with pytest.raises(ConfigError, match=r"no path .*\(stopped by: budget: tokens\).*larger budget"):
+            tts.label_steps(solution, 10, solver=made).export("none.jsonl")
         unknown = made.solve("3 + 4 - 2", 400, strategy="single")
         with pytest.raises(ConfigError, match=r"rollouts.*judged"):
             tts.label_steps(unknown, 400, solver=made)
+    with (
+        serving(ToyServer(completions=False, continues=False)) as url,
+        tts.Solver("toy", url=url) as chat,
+        pytest.raises(tts.CapabilityError, match="label_steps needs a model that continues a given text, but"),
+    ):
+        tts.label_steps(solution, 400, solver=chat)

@@ -184,6 +184,24 @@ def test_imported_samples_have_texts_but_no_tokens(study: tts.Study, tmp_path: P
         imported.export_training(tmp_path / "x.jsonl", "tokens")
 
 
+@pytest.mark.parametrize("form", ["trl-prm", "trl-sft"])
+def test_an_export_by_scores_of_a_study_without_is_refused_before_the_spend(
+    form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = tts.Study(
+        name="votes",
+        models="toy",
+        verifiers="toy(error=0.2)",
+        problems={**SUMS, "name": form, "limit": 1},
+        strategies="best_of_n | majority",
+        budgets={"samples": [2]},
+    )
+    made.run(tmp_path / "store.sqlite", progress=False)
+    with caplog.at_level(logging.INFO, logger="tts.runs"), pytest.raises(ConfigError, match=r"scor.*\| weighted"):
+        made.export_training(tmp_path / "rows.jsonl", form, judge="score")
+    assert "drawn again" not in caplog.text
+
+
 def test_what_a_study_cannot_export_is_named(study: tts.Study, tmp_path: Path) -> None:
     for given, told in (
         ({"form": "trl-sft", "model": "tooy"}, "tooy"),
