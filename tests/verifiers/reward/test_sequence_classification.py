@@ -100,6 +100,25 @@ def test_a_folder_of_a_sequence_classifier_is_read_by_its_chat_template(outputs:
     assert score.whole == pytest.approx(float(expected), abs=1e-4)
 
 
+def test_a_folder_without_a_chat_template_is_read_by_a_record_with_the_layout_text(tmp_path: Path) -> None:
+    import torch
+
+    model, tokenizer = saved("qwen2", tmp_path, 1)
+    tokenizer.chat_template = None
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="tokenizer has no chat template") as refused:
+        Reward(record=str(tmp_path)).open()
+    assert "write a record in YAML with layout: text" in (refused.value.hint or "")
+    file = Path(record(tmp_path, "qwen2"))
+    text = file.read_text().replace('layout: reply, prompt: "{problem}"', 'layout: text, prompt: "{problem}\\n"')
+    file.write_text(text)
+    [score] = ask(Reward(record=str(file), weights=str(tmp_path)).open(), [path(STEPS)], Counting(), PROBLEM)
+    with torch.inference_mode():
+        logits = model(torch.tensor([tokenizer.encode(PROBLEM + "\n" + "\n\n".join(STEPS))])).logits[0]
+    assert score.whole == pytest.approx(float(logits[0]), abs=1e-4)
+
+
 def test_a_folder_of_a_token_classifier_is_read_behind_each_step(tmp_path: Path) -> None:
     """The tokens are those of TRL's trainer: the prompt, then each step and a newline, encoded apart."""
     import torch

@@ -91,7 +91,11 @@ class SolutionRenderer:
         self._encoded = lru_cache(maxsize=8192)(self._encode)
         template = record.template
         if template.layout in ("reply", "turns") and not getattr(tokenizer, "chat_template", None):
-            raise self._unfit(f"has the layout {template.layout!r}, but the tokenizer has no chat template")
+            raise ConfigError(
+                f"the reward model {record.model!r} reads chats (layout {template.layout!r}), but the "
+                "tokenizer has no chat template",
+                hint="give it one, or write a record in YAML with layout: text (docs/how-to/reward_models.md)",
+            )
         if "{bos}" in template.prompt and not tokenizer.bos_token:
             raise self._unfit("has {bos} in its prompt, but the tokenizer has no beginning of sequence")
         self.labels = self._check_labels()
