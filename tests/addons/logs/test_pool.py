@@ -417,3 +417,9 @@ def test_a_fault_of_a_task_on_one_text_is_that_sample_s_own(
         "the task 'faulty' failed in extract on a text of the model, so that candidate has no answer (OverflowError: "
         "too large)"
     ]
+
+
+def test_a_replay_by_scores_of_another_role_names_the_role() -> None:
+    rows = [{"problem": "p", "answer": "1", "correct": True, "scores": {"rm": 0.5}}] * 2
+    with pytest.raises(ConfigError, match=r"role 'main', .*weighted\(verifier='rm'\)"):
+        tts.Pool.from_rows(rows, name="mine").replay(["best_of_n | weighted"])

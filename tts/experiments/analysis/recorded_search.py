@@ -394,10 +394,12 @@ class RecordedScores(KnownScores):
         return np.array([score_of(sample, role, aggregate) for sample in drawn], dtype=np.float64)
 
     def _missing_scores_error(self, role: str) -> ConfigError:
+        others = sorted({name for sample in self._pool.drawn for name in sample.scores})
+        scored = f"name a role of the pool: weighted(verifier={others[0]!r})" if others else _SCORED
         return ConfigError(
             f"the selection scores with the role {role!r}, but the pool of problem {self._pool.cell.problem!r} lacks "
             "such scores",
-            hint="import programs with the field written_tests and --programs FILE" if role == "tests" else _SCORED,
+            hint="import programs with the field written_tests and --programs FILE" if role == "tests" else scored,
         )
 
 
