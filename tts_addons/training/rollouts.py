@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
@@ -259,7 +259,7 @@ def fit_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, floa
 
 
 def rollouts(  # noqa: PLR0913 - settings, by name
-    prompts: Iterable[ProblemLike],
+    prompts: Iterable[ProblemLike | Mapping[str, Any]],
     total: Budget | Account | float,
     *,
     solver: Solver | None = None,
@@ -277,8 +277,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     sample that the total cuts is not judged, and counts in no group: it stands in `RolloutGroup.cut`.
 
     Args:
-        prompts: The prompts, with reference answers unless `reward` is given. A data frame or a data set has them in
-            columns of the usual names, such as `question` and `answer`.
+        prompts: The prompts, with reference answers unless `reward` is given. A data frame, a data set or a list of
+            rows has them under the usual names, such as `question` and `answer`.
         total: The budget of all samples together, with a limit in tokens; a number limits tokens. The cost never
             exceeds it.
         solver: The writer of the samples, with its task and sampling; None: a solver with the options.
@@ -310,7 +310,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         (True, [4, 4, 4])
     """
     is_table = columns_in(prompts) is not None
-    problems = load(hold(prompts)) if is_table else read_problems(prompts, "prompts")
+    has_rows = isinstance(prompts, list | tuple) and any(isinstance(prompt, Mapping) for prompt in prompts)
+    problems = load(hold(prompts)) if is_table or has_rows else read_problems(prompts, "prompts")
     check_choice("objective", objective, OBJECTIVES)
     check_int("n", n, 2, optional=False)
     check_int("most", most, 2)

@@ -221,8 +221,10 @@ def test_what_makes_no_group_is_refused(given: dict[str, Any], cause: str) -> No
 
 def test_options_make_the_solver_and_tables_have_prompts_and_answers() -> None:
     columns = {"question": ["3 + 4", "5 - 2"], "answer": [7, 3]}
-    found = rollouts(columns, 5000, model="toy", task="arithmetic", temperature=1.0, n=5)
-    assert [(of.problem.answer, len(of.rollouts)) for of in found.groups] == [("7", 5), ("3", 5)]
+    rows = [{"question": "3 + 4", "answer": 7}, {"question": "5 - 2", "answer": 3}]
+    for given in (columns, rows):
+        found = rollouts(given, 5000, model="toy", task="arithmetic", temperature=1.0, n=5)
+        assert [(of.problem.answer, len(of.rollouts)) for of in found.groups] == [("7", 5), ("3", 5)]
     with pytest.raises(ConfigError, match="no reference answer"):
         rollouts({"question": ["3 + 4"]}, 5000, model="toy")
     with pytest.raises(ConfigError, match="modle"):
