@@ -595,5 +595,5 @@ _ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 def _syntax_error(text: str, column: int, why: str, hint: str = "") -> ConfigError:
     return ConfigError(
         f"the text {text!r} is malformed at character {column + 1} ({text[column : column + 12]!r}): {why}",
-        hint=hint or FORM,
+        hint="maj@k is best_of_n | majority" if text.startswith("maj@") else hint or FORM,
     )

@@ -365,6 +365,7 @@ def test_parts_that_are_no_dataclasses_are_equal_by_class_and_content() -> None:
         ("best_of_n | math:floor", "math:floor cannot be made with these parameters"),
         ("tests.search.places:Pair(m=3)", "no parameter of the strategy tests.search.places:Pair has that name"),
         ("a.b:", "cannot be read here"),
+        ("maj@8", r"a name belongs here \(hint: maj@k is best_of_n \| majority\)"),
     ],
 )
 def test_a_place_that_holds_no_such_part_is_one_line(text: str, why: str) -> None:
