@@ -173,6 +173,15 @@ def test_without_a_strategy_it_is_auto(solve):
     assert "auto | majority · toy" in result.stdout
 
 
+def test_a_judge_may_be_another_model_by_its_name(solve):
+    judged = solve("3 + 4 - 2", "--model", "toy", "--verifier", "judge(model='pocket', prompt_tokens=9)", "--json")
+    assert "longer than the judge's prompt_tokens=9" in " ".join(json.loads(judged.stdout)["warnings"])
+    refused = solve("3 + 4 - 2", "--model", "toy", "--verifier", "judge(model='pocked')")
+    assert refused.exit_code == 2
+    assert "pocked" in refused.stderr
+    assert "did you mean pocket" in refused.stderr
+
+
 def test_free_text_without_a_verifier_is_one_sample_and_a_warning(tts, tmp_path, monkeypatch):
     (tmp_path / "leaf_model.py").write_text("def leaf(ask):\n    return 'a red leaf'\n")
     monkeypatch.syspath_prepend(tmp_path)

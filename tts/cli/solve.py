@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,9 @@ from tts.cli.runs import TrustPlaces
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
+    from tts.models.registry import ModelRecord
     from tts.solver.live import Event
+    from tts.solver.model_cache import Model
     from tts.types import Solution
 
 
@@ -106,7 +108,7 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, print_as = parse_budget(*(budget or ("2000",))), printing(printed, as_json=as_json)
-        chosen_model = named_model(model, url, settings_of(model_option))
+        models, server = _models(named_model(model, url, settings_of(model_option)), url, verifier)
         sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
         posed = Problem(
             read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer
@@ -116,10 +118,10 @@ def solve(  # noqa: PLR0913 - the options of the command
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
-                chosen_model,
+                models,
                 verifier,
                 backend=backend,
-                url=url,
+                url=server,
                 task=task,
                 strategy=strategy,
                 sampling=sampling,
@@ -131,6 +133,27 @@ def solve(  # noqa: PLR0913 - the options of the command
                 return solver.solve(posed, limits, seed=seed)
 
         show_search(search, lambda solution: _show(solution, trace, print_as, explain=explain), debug=debug)
+
+
+def _models(
+    policy: ModelRecord | str | None, url: str | None, verifier: str | None
+) -> tuple[Mapping[str, Model] | Model | None, str | None]:
+    """Return the models as `Solver` takes them, and the url: the policy, and models that the verifier names.
+
+    Each of these models has its own name as its role.
+    """
+    from tts.models import registry
+    from tts.solver.model_cache import DEFAULT_MODEL, make_verifiers
+    from tts.verifiers.base import members_of
+
+    scorers = (make_verifiers(verifier) or {}).values()
+    members = [member for scorer in scorers for member in (members_of(scorer) or (scorer,))]
+    named = {member.model: member.model for member in members if member.model != "policy"}
+    if not named:
+        return policy, url
+    default_name = DEFAULT_MODEL if url is None else ""
+    own = registry.resolve(policy or default_name, url) if isinstance(policy, str | None) else policy
+    return {"policy": own, **named}, None
 
 
 def _sampling(**chosen: Any) -> Sampling:

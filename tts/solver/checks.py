@@ -217,7 +217,11 @@ def _check_verifiers(setup: Setup) -> None:
     """Refuse verifiers without their model, capabilities, scale or permission."""
     for role, verifier in setup.verifiers.items():
         if verifier.model not in setup.backends:
-            raise ConfigError(f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role")
+            raise ConfigError(
+                f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role",
+                hint=f"give models={{'policy': …, {verifier.model!r}: …}}, in a study  model: {{policy: …, "
+                f"{verifier.model}: …}}; tts solve takes the name of a model",
+            )
         check_fit(verifier, setup.backends[verifier.model], setup.task)
         if setup.needs.scaled and role in setup.needs.verifiers:
             check_scale(verifier)
