@@ -101,7 +101,7 @@ def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], ur
     assert solved.exit_code == 0, solved.stderr
     assert json.loads(solved.stdout)["usage"]["usd"] > 0
     table = tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "usd=0.001,samples=2").stdout
-    assert re.search(r"│ dollars +│ 0\.0000\d+ \(0\.000\d+ left\)", table)
+    assert re.search(r"│ dollars +│ \$0\.0000\d+ \(\$0\.000\d+ left\)", table)
     assert (
         "dollars"
         not in tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "samples=2").stdout

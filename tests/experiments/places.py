@@ -53,6 +53,11 @@ def nothing() -> None:
     return None
 
 
+def open_questions() -> list[tts.Problem]:
+    """Return a problem that names no task."""
+    return [tts.Problem("1 + 1", answer="2", id="one")]
+
+
 def nameless() -> list[tts.Problem]:
     return [tts.Problem("1 + 1")]
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -259,17 +260,19 @@ def test_a_study_of_objects_runs_and_reads_its_results() -> None:
     assert "given-" in caught.value.cause
 
 
-def test_functions_of_the_main_module_are_told_apart_by_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All scripts share the name of that module, and perhaps a store."""
-    main = sys.modules["__main__"]
+@pytest.mark.parametrize("name_of_module", ["__main__", "parts_of_a_user"])
+def test_functions_are_told_apart_by_their_source(monkeypatch: pytest.MonkeyPatch, name_of_module: str) -> None:
+    """All scripts share the name of the main module, and a module may be edited between two runs on one store."""
+    module = sys.modules.get(name_of_module, ModuleType(name_of_module))
+    monkeypatch.setitem(sys.modules, name_of_module, module)
 
     def asked(reply: str, code: str = "def ask(_):\n    return helper()") -> set[str]:
-        names: dict[str, Any] = {"__name__": "__main__"}
+        names: dict[str, Any] = {"__name__": name_of_module}
         exec(f"def helper():\n    return REPLY\nREPLY = {reply!r}\n{code}", names)
         for name in ("ask", "helper", "REPLY"):
-            monkeypatch.setattr(main, name, names[name], raising=False)
+            monkeypatch.setattr(module, name, names[name], raising=False)
         asked_keys = keys(**GIVEN, models=names["ask"], problems=ROWS)
-        assert asked_keys == keys(**GIVEN, models={"another": {"backend": "__main__:ask"}}, problems=ROWS)
+        assert asked_keys == keys(**GIVEN, models={"another": {"backend": f"{name_of_module}:ask"}}, problems=ROWS)
         return asked_keys
 
     first = asked("7")
@@ -387,9 +390,18 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypat
             {"verifiers": f"{PARTS}:Pair"},
             "the verifier 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Verifier",
         ),
-        ({"task": "nowhere:Task"}, "the task 'nowhere:Task' cannot be loaded: no module 'nowhere'"),
-        ({"task": f"{PARTS}:Spken"}, "has no 'Spken' (hint: it has Spoken"),
-        ({"task": f"{PARTS}:Pair"}, "task 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Task"),
+        (
+            {"task": "nowhere:Task", "problems": {"dataset": f"{DATA}:open_questions"}},
+            "the task 'nowhere:Task' cannot be loaded: no module 'nowhere'",
+        ),
+        (
+            {"task": f"{PARTS}:Spken", "problems": {"dataset": f"{DATA}:open_questions"}},
+            "has no 'Spken' (hint: it has Spoken",
+        ),
+        (
+            {"task": f"{PARTS}:Pair", "problems": {"dataset": f"{DATA}:open_questions"}},
+            "task 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Task",
+        ),
         (
             {"models": {"m": {"model": "toy", "backend": "nowhere:B"}}},
             "the backend 'nowhere:B' cannot be loaded: no module 'nowhere'",

@@ -25,7 +25,7 @@ from tts.experiments.run.executors import CellResult, NotReached, Unpaid
 from tts.experiments.run.forecast import cost_by_budget, scoring_of
 from tts.experiments.store.rows import to_json
 from tts.experiments.study.config import StudyConfig
-from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings, main_sources
+from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings, part_sources
 from tts.experiments.study.record import Cell, Result
 from tts.registry import EVERYTHING
 from tts.search.plan import parse, stored_text
@@ -159,7 +159,7 @@ class LocalExecutor:
         return Setting(
             task=setup.task.name,
             typical_tokens=run.expected_tokens or setup.task.typical_tokens(),
-            identity={**identity, **main_sources(backend_name, self._config.task or "", *verifiers.values())},
+            identity={**identity, **part_sources(backend_name, self._config.task or "", *verifiers.values())},
             sampling=setup.sampling.members(),
             verifiers=verifiers,
             strategies=canonical_texts,

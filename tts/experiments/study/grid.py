@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from types import FunctionType, NoneType
 from typing import Any
 
@@ -25,7 +25,6 @@ from tts.errors import ConfigError, unknown_name
 from tts.experiments import datasets
 from tts.experiments.study.config import ProblemsConfig, StudyConfig
 from tts.experiments.study.record import RESULT_VERSION, Cell
-from tts.registry import load_place
 from tts.types import Problem
 
 # Problems by their id, by the name of their data set in the study.
@@ -79,6 +78,8 @@ class Setting:
         )[:16]
 
 
+_VERSIONED = ("tts", "tts_addons", "builtins")  # packages whose changes raise `RESULT_VERSION`
+
 # Settings by the model's name in the study and the task that a problem names.
 Settings = Mapping[tuple[str, str | None], Setting]
 
@@ -115,36 +116,42 @@ def digest(**parts: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def main_sources(*texts: str) -> dict[str, str]:
-    """Return the digest of each class and function of the main module that texts name, by its place.
+def part_sources(*texts: str) -> dict[str, str]:
+    """Return the digest of each class and function of a user's module that texts name, by its place.
 
-    Every script has a main module, so a place in it says nothing. The digest covers the source of a part, and of the
-    functions, classes and constants of the main module that the source names. Of other modules the names count alone.
+    The digest covers the source of a part, and of the functions, classes and constants of its module that the source
+    names. Of other modules the names count alone. Only modules that are loaded are looked at.
 
     Raises:
-        ConfigError: Nothing is at a place, or its source is unknown.
+        ConfigError: The source of a part of the main module is unknown.
     """
-    places = sorted({place for text in texts for place in re.findall(r"__main__:[\w.]+", text)})
-    return {f"source of {place}": digest(sources=_sources(load_place("part", place), {}))[:16] for place in places}
+    digests: dict[str, str] = {}
+    for place in sorted({place for text in texts for place in re.findall(r"[^\W\d][\w.]*:[^\W\d][\w.]*", text)}):
+        name, _, path = place.partition(":")
+        part: Any = reduce(lambda owner, member: getattr(owner, member, None), path.split("."), sys.modules.get(name))
+        if isinstance(part, type | FunctionType) and part.__module__.partition(".")[0] not in _VERSIONED:
+            digests[f"source of {place}"] = digest(sources=_sources(part, {}))[:16]
+    return digests
 
 
 def _sources(part: Any, sources: dict[str, str]) -> dict[str, str]:
-    """Return sources by name, with those of a part of the main module and of what it names there."""
+    """Return sources by name, with those of a part of a module and of what it names there."""
     name, code = part.__qualname__, getattr(part, "__code__", None)
     try:
         source = inspect.getsource(part)
     except (OSError, TypeError):  # of a program without a file
-        if code is None:
+        if code is None and part.__module__ == "__main__":
             raise ConfigError(
                 f"the source of {name} is unknown, so that results of another {name} cannot be told apart",
                 hint="write it into a file: 'module:name'",
             ) from None
-        source = f"{' '.join(code.co_names)} {marshal.dumps(code.replace(co_filename='', co_firstlineno=1), 2).hex()}"
+        plain_code = None if code is None else code.replace(co_filename="", co_firstlineno=1)
+        source = name if code is None else f"{' '.join(code.co_names)} {marshal.dumps(plain_code, 2).hex()}"
     sources[name] = source
-    main = vars(sys.modules["__main__"])
-    for word in sorted(set(re.findall(r"[^\W\d]\w*", source)) & main.keys() - sources.keys()):
-        value = main[word]
-        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+    members = vars(sys.modules[part.__module__])
+    for word in sorted(set(re.findall(r"[^\W\d]\w*", source)) & members.keys() - sources.keys()):
+        value = members[word]
+        if isinstance(value, type | FunctionType) and value.__module__ == part.__module__:
             _sources(value, sources)
         elif isinstance(value, str | int | float | tuple | NoneType):
             sources[word] = repr(value)
@@ -186,7 +193,7 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
         prototype_cells: list[Cell] = []
         for strategy in config.strategies:
             canonical_text = setting.strategies[strategy]
-            sources = main_sources(canonical_text)
+            sources = part_sources(canonical_text)
             for budget in config.budgets:
                 run_digest = digest(
                     version=RESULT_VERSION,
