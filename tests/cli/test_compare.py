@@ -60,6 +60,22 @@ def test_two_strategies_are_compared_problem_by_problem(study: Study):
     assert (mirrored.difference.value, mirrored.p) == (pytest.approx(0.45), pytest.approx(small.p))
 
 
+def test_costs_are_compared_on_the_runs_of_the_differences(tts: Any, study: Study) -> None:
+    """A run that the other strategy lacks does not count, and a verifier's tokens do."""
+    with Store(default_store()) as opened:
+        number = opened.begin("unequal", {})
+        for at, (strategy, problem, tokens) in enumerate([(A, "1", 120), (B, "1", 50), (A, "2", 40), (A, "3", 999)]):
+            one = dataclasses.replace(cell(at, strategy=strategy, problem=problem), key=f"unequal{at}")
+            opened.add(number, [one])
+            done = result(one, tokens, right=True)
+            opened.finish("w", dataclasses.replace(done, usage=dataclasses.replace(done.usage, verifier_tokens=30)))
+    unequal = Study.from_store("unequal")
+    assert [row.cost_ratio for row in unequal.pairs(A, B)] == [150 / 80]
+    assert re.search(r"tokens A / B  .*\n *100\.0% +100\.0% +1\.88 ", tts("compare", A, B, "--run", "unequal").stdout)
+    assert "tokens A / B & " in unequal.compare(A, B, "latex")
+    assert "cost_ratio" in unequal.compare(A, B, "csv")
+
+
 def test_the_other_way_round_is_the_mirror_image(study: Study) -> None:
     for one, other in zip(study.pairs(A, B), study.pairs(B, A), strict=True):
         assert (one.difference.low, one.difference.high) == (-other.difference.high, -other.difference.low)
@@ -100,7 +116,7 @@ def test_the_command_prints_the_comparison(tts: Any, study: Study):
     shown = tts("compare", A, B)
     assert shown.exit_code == 0
     assert f"A         {A}" in shown.stdout
-    assert re.search(r"tokens=100 +30\.0% +75\.0% +-45\.0 \[-\d\d\.\d, -\d\d?\.\d\] +0\.01\d+", shown.stdout)
+    assert re.search(r"tokens=100 +30\.0% +75\.0% +1\.00 +-45\.0 \[-\d\d\.\d, -\d\d?\.\d\] +0\.01\d+", shown.stdout)
     assert [row["mcnemar"] for row in json.loads(tts("compare", A, B, "--json").stdout)] == [
         row.mcnemar for row in study.pairs(A, B)
     ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tts.experiments.analysis.replay import ReplayedCurve
 
 _Condition = tuple[object, ...]
-_Runs = dict[str, dict[int, bool]]  # whether a run of one strategy was right, by problem and seed
+_Runs = dict[str, dict[int, tuple[bool, int]]]  # whether a run of one strategy was right, and its tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class PairedRow:
         problems: The number of problems that both finished with a common seed.
         first_accuracy: The mean over problems of the first strategy's share of right answers.
         second_accuracy: The mean over problems of the second strategy's share of right answers.
+        cost_ratio: The mean tokens of the first strategy, verifiers included, divided by those of the second; None: the
+            second spent none.
         difference: The first accuracy less the second, with its interval. Problems are the clusters: the seeds of a
             problem are averaged first.
         p: The p-value of the difference, of the resamples of its interval.
@@ -53,6 +55,7 @@ class PairedRow:
     problems: int
     first_accuracy: float
     second_accuracy: float
+    cost_ratio: float | None
     difference: Estimate
     p: float
     p_holm: float
@@ -94,7 +97,8 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
         condition = (*condition_of(cell), *sorted(cell.budget.items()))
         cells.setdefault(condition, cell)
         if result.error is None and result.right is not None:
-            runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
+            by_seed = runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})
+            by_seed[cell.seed] = result.right, result.usage.tokens
     compared: list[tuple[Cell, _Shares, Difference]] = []
     # as in the table: a budget that was added later is not the last row
     lines = {condition: (*condition_of(cell), *sorted(cell.budget)) for condition, cell in cells.items()}
@@ -134,9 +138,10 @@ def compare_replays(
         raise ConfigError(f"both strategies are {names[0]!r}, but a comparison needs two", hint="name another one")
     compared: list[tuple[Cell, _Shares, Difference]] = []
     for one, other in zip(first, second, strict=True):
+        tokens = zip(one.curve.cost("tokens").tolist(), other.curve.cost("tokens").tolist(), strict=True)
         for size, one_shares, other_shares in zip(one.sizes, one.curve.shares, other.curve.shares, strict=True):
             is_known = ~np.isnan(one_shares + other_shares)
-            shares = _Shares(one_shares[is_known].tolist(), other_shares[is_known].tolist())
+            shares = _Shares(one_shares[is_known].tolist(), other_shares[is_known].tolist(), [next(tokens)])
             curve = one.curve
             cell = Cell(
                 key="", dataset=curve.dataset, problem="", model=curve.model, setting="", strategy="", seed=0,
@@ -166,6 +171,7 @@ def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Diffe
             problems=len(shares.first),
             first_accuracy=float(np.mean(shares.first)),
             second_accuracy=float(np.mean(shares.second)),
+            cost_ratio=shares.cost_ratio(),
             difference=difference.mean,
             p=difference.resampled_p,
             p_holm=float(p_holm),
@@ -178,19 +184,27 @@ def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Diffe
 
 
 class _Shares(NamedTuple):
-    """Both strategies' shares of right answers, one value for each common problem."""
+    """Both strategies' shares of right answers, one value for each common problem, and their mean tokens."""
 
     first: list[float]
     second: list[float]
+    tokens: list[tuple[float, float]]
+
+    def cost_ratio(self) -> float | None:
+        """Return the mean tokens of the first strategy divided by those of the second; None: it has none."""
+        first, second = np.mean(self.tokens, axis=0).tolist()
+        return first / second if second else None
 
 
 def _shares(first: _Runs, second: _Runs) -> _Shares:
     """Return both strategies' shares of right answers on each common problem, over their common seeds."""
-    shares = _Shares([], [])
+    shares = _Shares([], [], [])
     for problem, first_runs in first.items():
         second_runs = second.get(problem, {})
         seeds = first_runs.keys() & second_runs.keys()
         if seeds:
-            shares.first.append(sum(first_runs[seed] for seed in seeds) / len(seeds))
-            shares.second.append(sum(second_runs[seed] for seed in seeds) / len(seeds))
+            means = [np.mean([runs[seed] for seed in seeds], axis=0).tolist() for runs in (first_runs, second_runs)]
+            shares.first.append(means[0][0])
+            shares.second.append(means[1][0])
+            shares.tokens.append((means[0][1], means[1][1]))
     return shares

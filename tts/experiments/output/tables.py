@@ -416,7 +416,7 @@ _KEYS: Final = frozenset(
 _ROW_NUMBER: Final = "row"
 _DIGIT: Final = re.compile(r"\d")
 _RESULT_COLUMNS: Final = frozenset(  # columns of results, which stay where all values are equal
-    {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
+    {"accuracy [95 %]", "A right", "B right", "tokens A / B", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
 _NOT_IN_PAPERS: Final = frozenset(  # columns that a LaTeX table leaves out unless they are chosen
     {"setting", "runs", "reused", "cut short", "cancelled", "lost", "lost dollars", "seconds, summed",
@@ -485,6 +485,7 @@ _PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
     "problems": lambda row: f"{row.problems:,}",
     "A right": lambda row: f"{row.first_accuracy:.1%}",
     "B right": lambda row: f"{row.second_accuracy:.1%}",
+    "tokens A / B": lambda row: _format_number(row.cost_ratio, ",.2f"),
     "A - B, points [95 %]": lambda row: format_points(row.difference).removesuffix(" points"),
     "p": lambda row: f"{row.p:.3g}",
     "p (Holm)": lambda row: f"{row.p_holm:.3g}",
