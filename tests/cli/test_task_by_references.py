@@ -72,6 +72,16 @@ def test_the_forecast_shows_what_the_task_makes_of_references(tts, files):
     assert not Path(".tts").exists()
 
 
+@pytest.mark.parametrize("mark", ["A", "answer is"])
+def test_the_forecast_calls_no_own_task_wrong_whose_form_it_does_not_know(tts, files, mark: str):
+    lines = ["import tts", "class Own(tts.Task):", "    def extract(self, text):"]
+    lines.append(f"        return text.rpartition('{mark} ')[2].rstrip('.') if '{mark} ' in text else None")
+    Path("own_models_of_the_page.py").write_text("\n".join([MODELS, *lines]))
+    _, told = accuracy(tts, "perfect", "--dry-run", "--set", "task=own_models_of_the_page:Own")
+    assert re.search(rf"a right text gives +{'form not known' if mark == 'A' else '14, right'}", told)
+    assert "wrongly" not in told
+
+
 @pytest.mark.parametrize(("task", "verdict"), [("text", "wrong"), ("text(match='includes')", "right")])
 def test_the_forecast_tries_a_sentence_where_the_task_asks_for_no_form(tts, files, task: str, verdict: str):
     Path("problems.jsonl").write_text('{"problem": "What is the capital of France?", "answer": "Paris"}\n')

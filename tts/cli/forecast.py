@@ -15,6 +15,7 @@ from tts.cli.terminal import messages, table_width
 if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast
     from tts.experiments.run.runner import PreparedStudy
+    from tts.experiments.study.task_choice import ReferenceCheck
 
 _ANSWER_CHARACTERS = 24  # characters of an answer
 
@@ -68,19 +69,22 @@ def print_references(prepared: PreparedStudy) -> None:
     checks = check_references(prepared.config, prepared.problems)
     if not checks:
         return
-    verdict_words = {False: "wrong", True: "right"}
+
+    def describe(check: ReferenceCheck, answer: str | None, *, right: bool | None) -> str:
+        return "form not known" if check.right is None else f"{_short(answer)}, {'right' if right else 'wrong'}"
+
     columns = {
         "data set": [one_visible_line(check.dataset) for check in checks],
         "task": [check.task for check in checks],
         "reference": [_short(check.reference) for check in checks],
-        "a right text gives": [f"{_short(check.right_answer)}, {verdict_words[check.right]}" for check in checks],
-        "a wrong text gives": [f"{_short(check.wrong_answer)}, {verdict_words[check.wrong]}" for check in checks],
+        "a right text gives": [describe(check, check.right_answer, right=check.right) for check in checks],
+        "a wrong text gives": [describe(check, check.wrong_answer, right=check.wrong) for check in checks],
     }
     if any(check.in_sentence is not None for check in checks):
         sentence_words = {None: "-", False: "wrong", True: "right"}
         columns["a sentence with it is"] = [sentence_words[check.in_sentence] for check in checks]
     typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
-    if any(not check.right or check.wrong for check in checks):
+    if any(check.right is False or check.wrong for check in checks):
         messages().print(
             "the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True
         )

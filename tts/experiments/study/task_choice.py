@@ -37,18 +37,19 @@ class ReferenceCheck:
         task: The name of the task.
         reference: The reference answer.
         right_answer: The answer extracted from a text that states the reference; None: no answer was found.
-        right: Whether the task accepts `right_answer`, as it should.
+        right: Whether the task accepts `right_answer`, as it should; None: the task is of another package and finds no
+            answer, so that its form of a right text is unknown.
         wrong_answer: The answer extracted from a text that states another answer; None: no answer was found.
         wrong: Whether the task accepts `wrong_answer`, as it should not.
         in_sentence: Whether the task accepts a sentence that has the reference in it; None: the task's prompt asks for
-            another form of the answer.
+            another form of the answer, or the form is unknown.
     """
 
     dataset: str
     task: str
     reference: str
     right_answer: str | None
-    right: bool
+    right: bool | None
     wrong_answer: str | None
     wrong: bool
     in_sentence: bool | None
@@ -150,13 +151,14 @@ def _check(dataset: str, task: Task, problem: Problem, wrong_reference: str) -> 
     sentence = _SENTENCE.format(answer=reference)
     right_answer = task.extract(_TEXT.format(answer=reference))
     wrong_answer = task.extract(_TEXT.format(answer=wrong_reference))
+    knows_form = right_answer is not None or type(task).__module__.startswith(("tts.", "tts_addons."))
     return ReferenceCheck(
         dataset=dataset,
         task=task.name,
         reference=reference,
         right_answer=right_answer,
-        right=bool(judge_answer(right_answer, task, problem)),
+        right=bool(judge_answer(right_answer, task, problem)) if knows_form else None,
         wrong_answer=wrong_answer,
         wrong=bool(judge_answer(wrong_answer, task, problem)),
-        in_sentence=None if asks_for_form else judge_answer(task.extract(sentence), task, problem),
+        in_sentence=None if asks_for_form or not knows_form else judge_answer(task.extract(sentence), task, problem),
     )
