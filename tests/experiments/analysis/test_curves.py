@@ -282,6 +282,16 @@ def test_differences_are_paired_and_within_the_common_costs():
     assert paired.high - paired.low < (unpaired.high - unpaired.low) * 0.7
 
 
+@pytest.mark.parametrize(
+    ("mean", "base_mean", "word"),
+    [(1.0, 0.8, "at most 4 times "), (0.8, 1.0, "at least 4 times "), (0.8, 0.8, "4 times ")],
+)
+def test_points_above_the_accuracy_bound_the_ratio(mean: float, base_mean: float, word: str):
+    found = gain(curve([400], [mean]), curve([100], [base_mean]), "tokens", rng=rng())
+    assert found is not None
+    assert describe_result(found, "tokens").startswith(word)
+
+
 def test_a_comparison_is_said_in_words():
     flat, steep = curve([100, 10000], [0.5, 0.5], label="flat"), curve([100, 10000], [0.3, 0.7], label="steep")
     oracle = dataclasses.replace(steep, label="pass@k", role="oracle")

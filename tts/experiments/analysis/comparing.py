@@ -57,6 +57,7 @@ class Gain:
         base_cost: The cost of the base at this accuracy.
         ratio: The quotient `base_cost / cost`, with an interval over problems: 2 means half the cost.
         at_least: Whether the curve's cheapest point already has the accuracy, so that the true ratio may be larger.
+        at_most: Whether the base's cheapest point already has more, so that the true ratio may be smaller.
     """
 
     accuracy: float
@@ -64,6 +65,7 @@ class Gain:
     base_cost: float
     ratio: Estimate
     at_least: bool
+    at_most: bool = False
 
 
 def gain(
@@ -120,12 +122,14 @@ def gain(
     level, log_cost, log_base_cost = (float(values[0]) for values in log_costs_at_level(every_problem_once))
     if level <= 0 or np.isnan(log_cost) or np.isnan(log_base_cost):
         return None
+    is_above, is_base_above = (float(first.mean()) > level + _ROUNDING for first in (shares[0], base_shares[0]))
     return Gain(
         accuracy=level,
         cost=float(np.exp(log_cost)),
         base_cost=float(np.exp(log_base_cost)),
         ratio=bootstrap(ratio, num_problems, rng),
-        at_least=bool(log_cost <= log_costs[0] and log_base_cost > log_base_costs[0]),
+        at_least=bool(log_cost <= log_costs[0] and (log_base_cost > log_base_costs[0] or is_above > is_base_above)),
+        at_most=is_base_above and not is_above,
     )
 
 
@@ -171,6 +175,7 @@ class Comparison:
     differences: Sequence[CurveDifference]
 
 
+_ROUNDING: Final = 1e-9  # of accuracies
 _BASE_FIELDS: Final = ("units", "model", "verifier", "setting")  # what a base should share with a curve, by priority
 
 
@@ -247,7 +252,7 @@ def describe_result(what: Gain | CurveDifference, axis: str) -> str:
     """Return a gain or a difference as a phrase, with its interval."""
     unit = AXES[axis].unit
     if isinstance(what, Gain):
-        prefix = "at most " if what.at_least else ""
+        prefix = "at most " if what.at_least else "at least " if what.at_most else ""
         # the share of the base's cost is the inverse of the ratio, whose bounds change places
         share, low, high = (f"{1 / bound:.2g}" for bound in (what.ratio.value, what.ratio.high, what.ratio.low))
         percent = 100 * what.accuracy
