@@ -129,7 +129,10 @@ def test_a_run_that_breaks_is_no_reason_for_the_others_to_fail(monkeypatch, alon
         ({"verifier": "chekcer"}, "verifier is 'chekcer'"),
         ({"seed": 1.5}, "seed is 1.5"),
         ({"each": 0}, "budget tokens is 0"),
-        ({"each": Budget(usd=1)}, "has no rate for it.*usd_in=0.15/M and usd_out=0.60/M in the model's record"),
+        (
+            {"each": Budget(usd=1)},
+            "has no rate for it.*usd_in=0.15/M and usd_out=0.60/M in the model's record.*in Python",
+        ),
         ({"budget": 90}, "either budget .* or each"),
         ({"each": None}, "either budget .* or each"),
         ({"each": None, "budget": 3}, "too small for 4 problems"),

@@ -138,10 +138,12 @@ def check_rates(
             continue
         for role, (name, rates) in models.items():
             if any(getattr(rates, attribute) is None for attribute in attributes):
+                is_argument = unit == "usd" and role == "policy"
+                in_python = ', or in Python by solve(…, usd_in="0.15/M", usd_out="0.60/M")' if is_argument else ""
                 raise ConfigError(
                     f"the budget limits {unit}, but the record of the model {role!r} ({name}) has no rate for it",
                     hint=f"limit tokens, or give {_RATES[unit]} in the model's record: as keys of the model in a YAML "
-                    "file, or by --model-option",
+                    f"file, or by --model-option{in_python}",
                 )
         for role, verifier in verifiers.items():
             model_rates = own_rates(verifier)
