@@ -84,7 +84,8 @@ def _list_runnable(setting_text: str, console: Console) -> None:
         if missing:
             not_runnable.append((name, points, ", ".join(missing), nearest(strategy, setting)))
         else:
-            listing.add_row(name, points, "", "")
+            excluded = setting.roles == () and name in EVIDENCE  # measured with a verifier
+            listing.add_row(name, "not measured" if excluded else points, "", "")
     listing.add_section()
     for row in not_runnable:
         listing.add_row(*row)
