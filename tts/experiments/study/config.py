@@ -37,7 +37,9 @@ from tts.registry import is_at_its_place, place_of
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.model_cache import NO_VERIFIERS
+from tts.tasks.base import Task
 from tts.types import Problem
+from tts.verifiers.base import Verifier
 
 _MOST = 1_000_000  # bound of the seeds, and of the problems of a data set
 _MOST_BUDGETS = 10_000  # bound of the combinations of limits of a budget
@@ -74,6 +76,13 @@ def _place(given: Any, what: str) -> Any:
         return given
     if (isinstance(given, type) or isfunction(given)) and is_at_its_place(given):  # type: ignore[arg-type]
         return place_of(given)  # type: ignore[arg-type]
+    cls: type = type(given)
+    if isinstance(given, Task | Verifier) and is_at_its_place(cls) and not cls.__module__.startswith("tts."):
+        key = "task" if isinstance(given, Task) else "verifiers"
+        raise ConfigError(
+            f"{what} is an object of {cls.__name__}, but results are stored by the name of its class",
+            hint=f"give the class, {key}={cls.__name__}, or with parameters as text, '{place_of(cls)}(…)'",
+        )
     raise ConfigError(
         f"{what} is {quote(given)}, but results are stored by its name, and no name leads to it",
         hint="define a function at the top of a module or of the script, and give it or its place, 'module:name'",
