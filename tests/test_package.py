@@ -21,6 +21,7 @@ def test_every_place_states_the_same_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     assert str(citation["version"]) == tts.__version__
+    assert f"version = {{{tts.__version__}}}" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert citation["license"] == project["license"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = str(citation.get("date-released", "unreleased"))
