@@ -102,8 +102,8 @@ def solve(
         calibration: As in `Solver`: the file of `tts calibrate` that keeps this share.
         temperature: As in `Solver`, and as the option of `tts solve`.
         max_tokens: As in `Solver`, and as the option of `tts solve`.
-        usd_in: As in `Solver`, and as the option of `tts solve`.
-        usd_out: As in `Solver`, and as the option of `tts solve`.
+        usd_in: As in `Solver`.
+        usd_out: As in `Solver`.
         backend: The name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
         url: The url of a server with the model; None: the url in the model's record. Without any url the model runs in
             this process.
