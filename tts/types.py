@@ -667,8 +667,8 @@ class Solution:
 
     @property
     def text(self) -> str | None:
-        """The whole text of the chosen candidate; None where no answer was chosen."""
-        return self.candidates[0].trajectory.full_text if self.answer is not None and self.candidates else None
+        """The text of the chosen candidate after its thought (`Trajectory.response`); None where none was chosen."""
+        return self.candidates[0].trajectory.response if self.answer is not None and self.candidates else None
 
     @property
     def patch(self) -> str | None:

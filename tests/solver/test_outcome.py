@@ -286,3 +286,8 @@ def test_what_a_method_returns_without_being_awaited_is_named() -> None:
 
     with pytest.raises(tts.ConfigError, match=r"test_outcome:Own.*\[\].*awaited"):
         tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=run))
+
+
+def test_the_text_of_a_solution_has_no_thought():
+    found = tts.solve("Write", {"samples": 1}, backend=lambda _: "<think>hm</think>\nDear Ann", strategy="single")
+    assert (found.text, found.answer, found.candidates[0].trajectory.thought) == ("Dear Ann", "Dear Ann", "hm")
