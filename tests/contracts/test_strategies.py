@@ -124,6 +124,7 @@ TestPowerSmc = contract(
     "power_smc(n=3, alpha=1.5, block=4, resampling='residual', resample_below=1, ramp=8)",
     "power_smc(n=1)",
     unsized="power_smc",
+    width=False,
     alone="single(temperature=0.25)",
 )
 TestSpecReason = contract(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,10 @@ def test_the_first_curve_ends_in_a_table_and_a_figure(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(example, "SIZES", [1, 2])
     example.main("curve.png", limit=2)
-    # a wide table is cut into pieces, whose lines begin with the numbers of the rows
-    lines = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines() if line.lstrip()[:1].isdigit()]
-    rows = [line for line in lines if line.endswith(("  live", "  replayed"))]
-    assert [row.partition("  ")[0] for row in rows[::2]] == ["particle_filter | best", *example.REPLAYED]
-    assert [row.endswith("  live") for row in rows] == [True] * 2 + [False] * 8
+    cells = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
+    rows = [row for row in cells if row[1:2] in (["live"], ["replayed"])]
+    assert [row[0] for row in rows[::2]] == ["particle_filter | best", *example.REPLAYED]
+    assert [row[1] for row in rows] == ["live"] * 2 + ["replayed"] * 8
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     example.main("curve.png", limit=2)
     assert "first_curve: 12 of 12 · 0 tokens" in capsys.readouterr().err

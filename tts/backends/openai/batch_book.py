@@ -194,7 +194,7 @@ class BatchClient(HttpClient):
 
     def __init__(self, root: str, key: Key, timeouts: Timeouts, book: BatchBook) -> None:
         super().__init__(root, key, timeouts)
-        self._book = book
+        self._book, self.is_book = book, True
 
     async def post(
         self, path: str, body: Mapping[str, Any] | None, take: Take, stream: int, position: int, tokens: int = 0

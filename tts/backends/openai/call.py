@@ -225,7 +225,8 @@ class ServerCall:
         if failure is None or (is_complete and failure.kind not in _MIXED):
             self._finish(seconds)
         elif not self._smaller(failure) and not self._without_temperature(failure, body):
-            if failure.kind == "Refused" and failure.status in SIZE_STATUSES and not no_room(failure.cause):
+            is_final = failure.kind == "Refused" and failure.status in SIZE_STATUSES and not no_room(failure.cause)
+            if is_final and not self._http.is_book:
                 refusals[sampling] = failure
             # the server computes nothing for a call that it refuses, or that may be sent again
             was_free = failure.again or failure.status != 0 or failure.kind == "CertificateError"

@@ -229,6 +229,7 @@ class HttpClient:
         cache_writes: The tokens that servers reported as written to a cache.
         longest: The tokens of the longest row that was reported.
         ignores_thought_field: Whether a thought was far longer than its request allowed.
+        is_book: Whether replies come from a book, where the refusal of a request says nothing of the others.
         own_temperature: The refusal of a server that takes its own temperature alone; "": there was none.
     """
 
@@ -242,6 +243,7 @@ class HttpClient:
         self.longest = 0
         self.limited = self.ignores_thought_field = False
         self.own_temperature = ""
+        self.is_book = False
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
