@@ -15,12 +15,14 @@ from typer.testing import CliRunner
 import tts
 from tests.experiments.studies import toy
 from tests.search import places
+from tests.support.guard import LIMIT_S
 from tts._common.scopes import TRUST_PLACES
 from tts.backends.function import FunctionBackend
 from tts.cli.app import app
 from tts.experiments.datasets import GIVEN as HELD
 from tts.experiments.datasets import get, load
 from tts.experiments.run.runner import PreparedStudy
+from tts.experiments.store.store import Store
 from tts.verifiers.function import FunctionVerifier
 
 PARTS, DATA = "tests.search.places", "tests.experiments.places"
@@ -281,6 +283,27 @@ def test_functions_are_told_apart_by_their_source(monkeypatch: pytest.MonkeyPatc
     assert first.isdisjoint(asked("7", "def ask(_):\n    return helper() + '!'"))
     with pytest.raises(tts.ConfigError, match=r"'__main__:ask'.*Ray.*'module:name'"):
         PreparedStudy(toy(models={"mine": {"backend": "__main__:ask"}}), "ray")
+
+
+@pytest.mark.slow
+def test_results_of_changed_parts_are_of_a_new_study(tmp_path: Path) -> None:
+    parts = (
+        "import tts\n\n\nclass Own(tts.Strategy):\n    async def run(self, search):\n"
+        "        await search.complete([search.root], n={n})\n\n\n"
+        "class Sum(tts.Task):\n    def extract(self, text):\n        return text[{n}:]\n"
+    )
+    (tmp_path / "problems.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
+    (tmp_path / "study.yaml").write_text(
+        "name: edited\nmodels: toy\nproblems: {dataset: problems.jsonl, task: 'edited:Sum'}\nbudgets: {samples: 2}\n"
+        "strategies: ['edited:Own | majority', 'best_of_n(n=2) | majority']\n"
+    )
+    for n in (1, 2):
+        (tmp_path / "edited.py").write_text(parts.format(n=n))
+        command = [sys.executable, "-B", "-m", "tts", "run", "study.yaml"]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=LIMIT_S)
+    with Store(tmp_path / ".tts/store.sqlite") as store:
+        results = [[*store.results(study.id)] for study in store.studies()]
+    assert [sorted(one.usage.samples for one in of_study) for of_study in results] == [[1, 2], [2, 2]]
 
 
 @pytest.mark.parametrize(

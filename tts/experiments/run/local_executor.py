@@ -156,10 +156,11 @@ class LocalExecutor:
         prefix = f"{backend_name} " if ":" in backend_name else ""
         verifiers = self._verifiers(name, run)
         identity = {role: f"{prefix}{backend.identity}" for role, backend in setup.backends.items()}
+        task_name = self._config.task or problem.task or ""
         return Setting(
             task=setup.task.name,
             typical_tokens=run.expected_tokens or setup.task.typical_tokens(),
-            identity={**identity, **part_sources(backend_name, self._config.task or "", *verifiers.values())},
+            identity={**identity, **part_sources(backend_name, task_name, *verifiers.values())},
             sampling=setup.sampling.members(),
             verifiers=verifiers,
             strategies=canonical_texts,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tts.experiments import datasets
 from tts.experiments.study.config import ProblemsConfig, StudyConfig
-from tts.experiments.study.grid import Problems, Settings, digest, problem_digest
+from tts.experiments.study.grid import Problems, Settings, digest, part_sources, problem_digest
 from tts.experiments.study.record import RESULT_VERSION
 
 # packages that results may depend on
@@ -48,7 +48,10 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
         "versions": versions(),
         "commit": commit(),
         "machine": machine(),
-        "models": {name: dict(setting.identity) for (name, _), setting in settings.items()},
+        "models": {
+            name: {**setting.identity, **part_sources(*setting.strategies.values())}
+            for (name, _), setting in settings.items()
+        },
         "data": {section.title: data_of(section, problems[section.title]) for section in config.problems},
     }
 
