@@ -87,9 +87,9 @@ class ApiError(Exception):
         return headers
 
 
-def refuse_field(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
-    """Return the refusal of a field of a request."""
-    return ApiError(400, message, param=param, code=code)
+def refuse_field(param: str, fault: str, code: str = "invalid_value") -> ApiError:
+    """Return the refusal of a field of a request; the fault goes on after the field's name."""
+    return ApiError(400, f"{param} {fault}", param=param, code=code)
 
 
 def too_long(param: str, found: str, most: int, cure: str = "send fewer at once") -> ApiError:
@@ -97,7 +97,7 @@ def too_long(param: str, found: str, most: int, cure: str = "send fewer at once"
 
     `found` is the count, with what it counts.
     """
-    return refuse_field(param, f"{param} has {found}, but this server takes {most}; {cure}", "too_long")
+    return refuse_field(param, f"has {found}, but this server takes {most}; {cure}", "too_long")
 
 
 class JsonReply(Response):

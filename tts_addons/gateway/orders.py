@@ -199,9 +199,7 @@ def check_choices(choices: int, limits: GatewayLimits, field: str) -> None:
         ApiError: 400, with the field.
     """
     if choices > limits.n:
-        raise refuse_field(
-            field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer"
-        )
+        raise refuse_field(field, f"is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
 
 
 def _widen(plan: Plan | None, choices: int) -> Plan:
@@ -259,10 +257,8 @@ def _needs_chats(
     policy = gateway.offers.backends(offer)["policy"]
     capabilities = policy.capabilities if isinstance(policy, OpenAIBackend) else None
     if has_pictures and (capabilities is None or not capabilities.pictures):
-        field = request.name_of("messages")
-        raise refuse_field(
-            field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported"
-        )
+        fault = f"has a picture, but the model {offer.model!r} reads text alone; leave it out"
+        raise refuse_field(request.name_of("messages"), fault, "unsupported")
     if capabilities is None or capabilities.chats or not (has_pictures or capabilities.tools):
         return False
     return has_pictures or strategy is None or _STEPWISE.isdisjoint(needs_of(strategy.strategy).capabilities)
@@ -277,7 +273,7 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
     if not request.logprobs:
         return None
     policy = gateway.offers.backends(offer)["policy"]
-    tokenizer, field = metadata_of(policy).tokenizer, request.name_of("logprobs")
+    tokenizer = metadata_of(policy).tokenizer
     if offer.settings.fusion is not None or offer.preset.risk is not None:
         reason = "may answer by several models"
     elif not policy.caps.logprobs or not policy.caps.token_ids:
@@ -286,9 +282,8 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
         reason = "has no tokenizer here"
     else:
         return tokenizer
-    raise refuse_field(
-        field, f"{field} asks for log-probabilities, but the model {offer.name!r} {reason}; leave it out", "unsupported"
-    )
+    fault = f"asks for log-probabilities, but the model {offer.name!r} {reason}; leave it out"
+    raise refuse_field(request.name_of("logprobs"), fault, "unsupported")
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:
@@ -335,7 +330,7 @@ def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | N
     if offer.preset.verifier:
         allowed.add(offer.preset.verifier)
     if name not in allowed:
-        raise refuse_field("tts.verifier", str(unknown_name("verifier", name, allowed)))
+        raise api_error(unknown_name("verifier", name, allowed), "tts.verifier")
     return name
 
 
@@ -350,7 +345,7 @@ def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None
     json_task: Any = read_field(field, lambda: _json_task(request.form, field, limits))
     if request.options.vote is not None:
         if json_task is None:
-            raise refuse_field("tts.vote", f"tts.vote needs {field} with a JSON schema")
+            raise refuse_field("tts.vote", f"needs {field} with a JSON schema")
         json_task = read_field("tts.vote", lambda: dataclasses.replace(json_task, vote=request.options.vote))
     offered_tools, choice = request.tools, request.tool_choice
     tools = read_field("tools", lambda: tools_of(offered_tools, choice, parallel=request.parallel, limits=limits))
@@ -475,11 +470,8 @@ def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> Non
             if isinstance(backend, OpenAIBackend) and name in _OF_SERVERS:
                 obeys = getattr(backend.capabilities, _OF_SERVERS[name])
             if not obeys:
-                raise refuse_field(
-                    name,
-                    f"{name} is {quote(value)}, but the model {offer.model!r} does not take it; leave it out",
-                    "unsupported",
-                )
+                fault = f"is {quote(value)}, but the model {offer.model!r} does not take it; leave it out"
+                raise refuse_field(name, fault, "unsupported")
 
 
 def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str, tuple[str, ...]]:
@@ -502,7 +494,7 @@ def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str
         return "", (f"{field} {quote(effort)} is no effort of this server and had no effect",)
     names = ", ".join(dict.fromkeys((*known, *_EFFORTS)))
     raise refuse_field(
-        field, f"{field} is {quote(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}"
+        field, f"is {quote(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}"
     )
 
 

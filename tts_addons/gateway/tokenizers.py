@@ -48,7 +48,7 @@ async def tokenize(request: Request) -> Response:
     raw = await read_body(request)
     body = await read_in_turn(request, lambda: validate_body(TokenizeBody, parse_json(raw)))
     if (body.prompt is None) == (body.messages is None):
-        raise refuse_field("prompt", "prompt or messages must be given, and not both")
+        raise refuse_field("prompt", "or messages must be given, and not both")
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
     messages = None if body.messages is None else history_of(body.messages, gateway.config.limits).messages()
@@ -95,7 +95,7 @@ def _detokenize(tokens: list[int], tokenizer: Tokenizer) -> str:
     """
     for token in tokens:
         if not 0 <= token < 2**31:
-            raise refuse_field("tokens", f"tokens has {quote(token)}, which is the id of no token")
+            raise refuse_field("tokens", f"has {quote(token)}, which is the id of no token")
     try:
         return tokenizer.write(tokens)
     except Exception as failure:

@@ -55,4 +55,4 @@ def _prompt(given: Any, where: str) -> str:
         return given
     if isinstance(given, list) and given and all(type(token) is int for token in given):
         return TokenizedText.of(given)
-    raise refuse_field(where, f"{where} is {quote(given)}, but must be a text or a list of token ids, not empty")
+    raise refuse_field(where, f"is {quote(given)}, but must be a text or a list of token ids, not empty")

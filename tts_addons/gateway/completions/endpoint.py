@@ -75,11 +75,8 @@ def _offer(gateway: Gateway, body: CompletionBody) -> Offer:
     offer = gateway.offers.get(body.model)
     if offer.name != offer.model or body.tts is not None:
         field = "tts" if offer.name == offer.model else "model"
-        cause = (
-            f"{field} asks for a search, but a completion is by a model alone; name {offer.model!r} without tts, or "
-            "ask /v1/chat/completions"
-        )
-        raise refuse_field(field, cause, "unsupported")
+        cure = f"name {offer.model!r} without tts, or ask /v1/chat/completions"
+        raise refuse_field(field, f"asks for a search, but a completion is by a model alone; {cure}", "unsupported")
     return offer
 
 

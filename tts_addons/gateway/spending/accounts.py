@@ -12,7 +12,7 @@ from tts.budget.ledger import Amounts
 from tts.budget.units import UNITS, USD_UNIT, format_plain
 from tts.errors import ConfigError, unknown_name
 from tts_addons.gateway.config import GatewayConfig, budget_of
-from tts_addons.gateway.failures import refuse_field
+from tts_addons.gateway.failures import api_error
 
 ANYONE: Final = "anyone"  # the client of a gateway without keys
 SECONDS_UNIT: Final = 10**6  # the whole units in a second: microseconds
@@ -63,11 +63,8 @@ class SharedAccount:
         limits = budget.limits
         for unit, most in self.request.items():
             if unit in named and limits[unit] > most:
-                raise refuse_field(
-                    f"tts.budget.{unit}",
-                    f"budget {unit} is {format_plain(limits[unit])}, but {self.label} allows a request "
-                    f"{format_plain(most)}; ask for less",
-                )
+                cause = f"budget {unit} is {format_plain(limits[unit])}, but {self.label} allows a request "
+                raise api_error(ConfigError(f"{cause}{format_plain(most)}; ask for less"), f"tts.budget.{unit}")
             limits[unit] = min(limits.get(unit, most), most)
         for unit in self.limits.keys() - named:
             limits[unit] = min(limits[unit], to_budget_unit(unit, self.limits[unit]))
@@ -125,7 +122,7 @@ class Accounts:
             return self._by_name.get(client) or SharedAccount(client, {})
         allowed = self._allowed.get(client, set())
         if name not in allowed:
-            raise refuse_field("tts.account", str(unknown_name("account", name, sorted(allowed))))
+            raise api_error(unknown_name("account", name, sorted(allowed)), "tts.account")
         return self._by_name[name]
 
     def visible_accounts(self, client: str, *, operator: bool = False) -> list[SharedAccount]:

@@ -151,7 +151,7 @@ def history_of(turns: list[ChatMessage], limits: GatewayLimits) -> History:
     for number, turn in enumerate(turns):
         where = f"messages[{number}]"
         if turn.content is None and not (turn.tool_calls or turn.refusal or turn.reasoning_content or turn.reasoning):
-            raise refuse_field(f"{where}.content", f"{where}.content is missing, but must be text")
+            raise refuse_field(f"{where}.content", "is missing, but must be text")
         content = turn.content or turn.refusal or ""
         if turn.role == "tool":
             parts = history.result(turn.tool_call_id or "", content, f"{where}.content")

@@ -75,7 +75,7 @@ class FieldRules:
             return [_quote_key(name)]
         if value not in idle_values:
             cure = _CURES.get(name, "leave it out")
-            raise refuse_field(name, f"{name} is {quote(value)}, but searches cannot honour it; {cure}", "unsupported")
+            raise refuse_field(name, f"is {quote(value)}, but searches cannot honour it; {cure}", "unsupported")
         return ()
 
     def _find_keys(self, value: Any, place: str) -> Iterator[str]:

@@ -101,7 +101,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     """
     body = validate_body(MessagesBody, value)
     if body.max_tokens is None:
-        raise refuse_field("max_tokens", "max_tokens is missing, but must be given", "missing")
+        raise refuse_field("max_tokens", "is missing, but must be given", "missing")
     return request_of(body, limits, MESSAGES.check(value))
 
 
@@ -137,9 +137,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
         thinking_tokens = thinking.budget_tokens
         if thinking_tokens is None:
             raise refuse_field(
-                "thinking.budget_tokens",
-                "thinking.budget_tokens is missing, but must be given where thinking is enabled",
-                "missing",
+                "thinking.budget_tokens", "is missing, but must be given where thinking is enabled", "missing"
             )
     return body.request(
         _history(body, limits),
@@ -162,10 +160,7 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
     if given is None:
         return None
     if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
-        raise refuse_field(
-            "output_config.format",
-            f"output_config.format is {quote(given)}, but must be json_schema with a schema",
-        )
+        raise refuse_field("output_config.format", f"is {quote(given)}, but must be json_schema with a schema")
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": given["schema"]}}
 
 
@@ -183,10 +178,7 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
             continue
         schema = tool.get("input_schema")
         if not isinstance(schema, dict):
-            raise refuse_field(
-                f"tools[{place}].input_schema",
-                f"tools[{place}].input_schema is {quote(schema)}, but must be a JSON schema",
-            )
+            raise refuse_field(f"tools[{place}].input_schema", f"is {quote(schema)}, but must be a JSON schema")
         description = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
         functions.append({"type": "function", "function": {"name": name, **description, "parameters": schema}})
     if vendor_tools:
@@ -196,16 +188,12 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
     tool_choice = body.tool_choice or {"type": "auto"}
     kind = tool_choice.get("type")
     if kind not in ("auto", "any", "tool", "none"):
-        raise refuse_field(
-            "tool_choice", f"tool_choice is {quote(tool_choice)}, but its type must be auto, any, tool or none"
-        )
+        raise refuse_field("tool_choice", f"is {quote(tool_choice)}, but its type must be auto, any, tool or none")
     chat_choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
     if kind == "tool":
         if tool_choice.get("name") in vendor_tools:
             raise refuse_field(
-                "tool_choice",
-                f"tool_choice asks for {quote(tool_choice['name'])}, which only its vendor runs",
-                "unsupported",
+                "tool_choice", f"asks for {quote(tool_choice['name'])}, which only its vendor runs", "unsupported"
             )
         chat_choice = {"type": "function", "function": {"name": tool_choice.get("name")}}
     is_parallel = tool_choice.get("disable_parallel_tool_use") is not True

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tts._common.sections import field_path, main_fault, refusal
-from tts.errors import quote
+from tts.errors import ConfigError, quote
 from tts.types import Message, Part, Picture, ToolCall, ToolResult
 from tts_addons.gateway.config import BudgetGiven, GatewayLimits
-from tts_addons.gateway.failures import ApiError, refuse_field, too_long
+from tts_addons.gateway.failures import ApiError, api_error, refuse_field, too_long
 from tts_addons.gateway.server_events import PING
 from tts_addons.gateway.wire.fields import NO_THOUGHTS
 
@@ -155,9 +155,7 @@ def _token_id(name: str) -> int:
         ApiError: 400, the key is no token id.
     """
     if not name.isdecimal() or len(name) > _DIGITS:
-        raise refuse_field(
-            "logit_bias", f"a key of logit_bias is {quote(name)}, but must be a token id", "invalid_value"
-        )
+        raise api_error(ConfigError(f"a key of logit_bias is {quote(name)}, but must be a token id"), "logit_bias")
     return int(name)
 
 
@@ -476,7 +474,7 @@ def validate_body(kind: type[Body], value: Any) -> Body:
         return kind.model_validate(value)
     except ValidationError as failure:
         fault = main_fault(failure)
-        raise refuse_field(field_path(fault["loc"]) or None, str(refusal(fault, kind))) from None
+        raise api_error(refusal(fault, kind), field_path(fault["loc"]) or None) from None
 
 
 def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tuple[str, ...]:
@@ -487,7 +485,7 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
     """
     texts = (given,) if isinstance(given, str) else tuple(given or ())
     if not all(texts) or len(texts) > most:
-        raise refuse_field(field, f"{field} is {quote(given)}, but must be at most {most} texts, none empty")
+        raise refuse_field(field, f"is {quote(given)}, but must be at most {most} texts, none empty")
     return texts
 
 
@@ -539,8 +537,7 @@ class History:
             elif isinstance(part, ToolResult) and part.id not in self._calls:
                 if _LEFT_OUT not in self._places:
                     raise refuse_field(
-                        where,
-                        f"{where} is the result of the call {quote(part.id)}, but no earlier turn makes that call",
+                        where, f"is the result of the call {quote(part.id)}, but no earlier turn makes that call"
                     )
                 parts[index] = str(part)  # its call may be among the items that were left out
         if self._turns and self._turns[-1][0] == role:
@@ -570,7 +567,7 @@ class History:
         """
         where = f"{place}.{key}"
         if not isinstance(arguments, str | dict | None):
-            raise refuse_field(where, f"{where} is {quote(arguments)}, but must be JSON")
+            raise refuse_field(where, f"is {quote(arguments)}, but must be JSON")
         value: Any = arguments or {}
         if isinstance(value, str) and has_many_values(value.encode(), _MOST_PART_VALUES):
             raise too_long(where, "too many values", _MOST_PART_VALUES, "send less")
@@ -610,7 +607,7 @@ class History:
         if isinstance(content, str):
             return [content]
         if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-            raise refuse_field(where, f"{where} is {quote(content)}, but must be text or a list of parts")
+            raise refuse_field(where, f"is {quote(content)}, but must be text or a list of parts")
         return [part for index, block in enumerate(content) for part in self.part(block, f"{where}[{index}]")] or [""]
 
     def part(self, block: Mapping[str, Any], place: str) -> list[Part]:
@@ -633,8 +630,8 @@ class History:
         """
         kind = text_of(block.get("type"), f"{where}.type")
         if kind in _FILES:
-            cause = f"{where} is of type {quote(kind)}, but this server reads text and pictures alone"
-            raise refuse_field(where, cause, "unsupported")
+            fault = f"is of type {quote(kind)}, but this server reads text and pictures alone"
+            raise refuse_field(where, fault, "unsupported")
         text = text_in(block)
         self._note(where, _AS_TEXT if text else _LEFT_OUT)
         return f"[{kind[:80]}]\n{text}" if text else ""
@@ -657,7 +654,7 @@ class History:
             ApiError: 400, there is no message, or the messages are too long.
         """
         if not self._turns:
-            raise refuse_field(self._field, f"{self._field} has no turn, but must have one at least")
+            raise refuse_field(self._field, "has no turn, but must have one at least")
         messages = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
         size = sum(len(message.content) for message in messages)
         if size > self.limits.characters:
@@ -699,7 +696,7 @@ def text_of(value: Any, where: str) -> str:
         ApiError: 400, it is no text.
     """
     if not isinstance(value, str):
-        raise refuse_field(where, f"{where} is {quote(value)}, but must be text")
+        raise refuse_field(where, f"is {quote(value)}, but must be text")
     return value
 
 
@@ -753,8 +750,8 @@ def choose_tools(
         one = flat(one)
         name: Any = one.get("name") if isinstance(one, dict) and one.get("type") in ("function", "custom") else None
         if not isinstance(name, str):
-            cause = f"tool_choice asks for {quote(one)}, but this server calls functions alone; their vendor runs "
-            raise refuse_field("tool_choice", f"{cause}other tools", "unsupported")
+            fault = f"asks for {quote(one)}, but this server calls functions alone; their vendor runs other tools"
+            raise refuse_field("tool_choice", fault, "unsupported")
         return names.get(name, name)
 
     flat_choice = flat(choice)
@@ -778,7 +775,7 @@ def _picture_in(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> 
         found: Any = source if isinstance(source, dict) else {}
         kind = found.get("type")
         if kind not in ("base64", "url"):
-            raise refuse_field(place, f"{place} is {quote(source)}, but must be of type base64 or url", "unsupported")
+            raise refuse_field(place, f"is {quote(source)}, but must be of type base64 or url", "unsupported")
         data_url = f"data:{found.get('media_type')};base64,{found.get('data')}"
         url, place = (data_url, f"{place}.data") if kind == "base64" else (found.get("url"), f"{place}.url")
     return picture_of(url, detail, place, limits)
@@ -797,13 +794,13 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         ApiError: 400, the url is none of these, or the picture is too large.
     """
     if not isinstance(url, str) or not url:
-        raise refuse_field(where, f"{where} is {quote(url)}, but must be a url")
+        raise refuse_field(where, f"is {quote(url)}, but must be a url")
     size = len(url)
     max_size = limits.image_bytes * 4 // 3 + 100  # base64 takes 4 characters for 3 bytes; 100 for the head of the url
     if size > max_size:
         raise refuse_field(
             where,
-            f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {max_size} characters",
+            f"has {size} characters, but limits.image_bytes is {limits.image_bytes}, {max_size} characters",
             "too_long",
         )
     picture = Picture(url, detail if isinstance(detail, str) else "")
@@ -813,13 +810,12 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         try:
             base64.b64decode(data, validate=True)
         except binascii.Error:
-            raise refuse_field(where, f"{where} is {quote(url)}, but its data is not valid base64") from None
+            raise refuse_field(where, f"is {quote(url)}, but its data is not valid base64") from None
         return picture
     scheme, host = _scheme_and_host(url) or ("", "")
     if scheme != "https" or host not in limits.image_hosts:
         raise refuse_field(
-            where,
-            f"{where} is {quote(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone",
+            where, f"is {quote(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone"
         )
     return picture
 

@@ -198,14 +198,10 @@ def _tools(
                 vendor_tools.append(_name(inner_tool))
                 continue
             if not isinstance(inner_tool.get("name"), str):
-                raise refuse_field(
-                    f"tools[{place}].name", f"tools[{place}].name is {quote(inner_tool.get('name'))}, but must be text"
-                )
+                raise refuse_field(f"tools[{place}].name", f"is {quote(inner_tool.get('name'))}, but must be text")
             key = (tool["name"] if is_space else "", inner_tool["name"])
             if key in listed and place < len(given):
-                raise refuse_field(
-                    f"tools[{place}].name", f"tools[{place}].name is {quote(key[1])}, which is there twice"
-                )
+                raise refuse_field(f"tools[{place}].name", f"is {quote(key[1])}, which is there twice")
             listed[key] = inner_tool
     if vendor_tools:
         notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(vendor_tools))[:300]}")
@@ -248,9 +244,7 @@ def _history(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], lim
         if kind == "message":
             role = _ROLES.get(str(item.get("role")))
             if role is None:
-                raise refuse_field(
-                    f"{where}.role", f"{where}.role is {quote(item.get('role'))}, but must be {', '.join(_ROLES)}"
-                )
+                raise refuse_field(f"{where}.role", f"is {quote(item.get('role'))}, but must be {', '.join(_ROLES)}")
             history.add(role, history.parts(item.get("content"), f"{where}.content"), where)
         elif kind.endswith("_call") and (kind == "function_call" or "call_id" in item):
             name = str(item.get("name", kind.removesuffix("_call")))
