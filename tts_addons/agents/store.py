@@ -211,13 +211,7 @@ class StateStore:
         variables = {"GIT_WORK_TREE": str(fork.path), "GIT_INDEX_FILE": str(self._index(fork.path))}
         self._git("add", "--all", "--", ".", variables=variables, folder=fork.path)
         tree = self._git("write-tree", variables=variables, folder=fork.path).decode().strip()
-        nested = self._gitlinks(tree)
-        if nested:
-            raise EngineError(f"the fork has another repository in {nested[0]!r}, whose files git does not keep")
-        if tree == fork.state.tree:
-            self.keep(fork.state)
-            return fork.state
-        return self._commit_tree(tree, fork.state.commit)
+        return self._changed_state("fork", tree, fork.state)
 
     def patch(self, state: State, base: State | None = None, settings: Sequence[str] = ()) -> bytes:
         """Return the changes from one state to another, in the format of `git apply`, also of binary files.
@@ -266,13 +260,7 @@ class StateStore:
                 tree = self._git("write-tree", variables=variables).decode().strip()
         finally:
             index.unlink(missing_ok=True)
-        nested = self._gitlinks(tree)
-        if nested:
-            raise EngineError(f"the patch has another repository in {nested[0]!r}, whose files git does not keep")
-        if tree == self.root.tree:
-            self.keep(self.root)
-            return self.root
-        return self._commit_tree(tree, self.root.commit)
+        return self._changed_state("patch", tree, self.root)
 
     def _restore_lines(self, tree: str, is_restored: Callable[[str], bool]) -> bytes:
         """Return the input of `git update-index` that restores some changed paths from the root.
@@ -401,6 +389,25 @@ class StateStore:
     def _gitlinks(self, tree: str) -> list[str]:
         entries = self._git("ls-tree", "-r", "-z", tree).split(b"\0")
         return [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(_GITLINK)]
+
+    def _changed_state(self, what: str, tree: str, earlier: State) -> State:
+        """Return and keep the state of a tree: the earlier state if nothing has changed.
+
+        Args:
+            what: What has the tree, for errors.
+            tree: The tree.
+            earlier: The state before the change.
+
+        Raises:
+            EngineError: The tree contains another repository.
+        """
+        nested = self._gitlinks(tree)
+        if nested:
+            raise EngineError(f"the {what} has another repository in {nested[0]!r}, whose files git does not keep")
+        if tree == earlier.tree:
+            self.keep(earlier)
+            return earlier
+        return self._commit_tree(tree, earlier.commit)
 
     def _commit_tree(self, tree: str, parent: str | None) -> State:
         """Commit a tree, and return and keep its state."""
