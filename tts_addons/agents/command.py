@@ -28,7 +28,7 @@ from tts.cli.terminal import table
 
 if TYPE_CHECKING:
     from tts.solver.live import Event
-    from tts.types import Candidate, Solution, Trajectory, Usage
+    from tts.types import Candidate, Solution, Usage
     from tts_addons.agents.patch_tests import PatchTests
     from tts_addons.agents.suites import RunsSuites
 
@@ -198,7 +198,7 @@ def _show_patch(
         solution, notes = _test_candidates(solution, verifier, workspace)
     rows = table("run", "tests", "tokens", "same as", "patch", "why", numbers=("run", "tokens", "same as"))
     first_numbers: dict[int | None, int] = {}
-    candidates = {_first_node(candidate.trajectory): candidate for candidate in solution.candidates}
+    candidates = {candidate.trajectory.path[:2][-1].node: candidate for candidate in solution.candidates}
     runs = candidates if solution.trace is None else [run.node for run in solution.trace.nodes if run.parent == 0]
     for number, node in enumerate(sorted(runs), 1):
         candidate = candidates.get(node)
@@ -244,13 +244,6 @@ def _test_candidates(
         answer = candidates[0].answer if candidates else None
         solution = replace(solution, answer=answer, candidates=tuple(candidates))
     return solution, notes
-
-
-def _first_node(trajectory: Trajectory) -> int:
-    """Return the number of a path's first node after the root, which is where its run began."""
-    while trajectory.parent is not None and trajectory.parent.parent is not None:
-        trajectory = trajectory.parent
-    return trajectory.node
 
 
 def _spend(usage: Usage) -> str:
