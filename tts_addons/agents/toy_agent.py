@@ -62,10 +62,7 @@ def edits(files: Mapping[str, str]) -> list[Edit]:
     Args:
         files: The text of each file by its path.
     """
-    all_edits: list[Edit] = []
-    for path in sorted(files):
-        all_edits += _edits_of(path, files[path])
-    return all_edits
+    return [edit for path in sorted(files) for edit in _edits_of(path, files[path])]
 
 
 def _edits_of(path: str, text: str) -> Iterator[Edit]:
@@ -128,11 +125,7 @@ def begin_turn(root: Path, prompt: str, seed: str, turns: int) -> dict[str, Any]
     possible_edits = edits(source_files(root, prompt))
     edit = possible_edits[int(edit_draw * len(possible_edits))] if possible_edits else None
     is_finished = edit is None or turns + 1 >= MOST_TURNS or end_draw < 0.5
-    words: list[str] = []
-    if edit is not None:
-        words += edit.message.split()
-    if is_finished:
-        words += FINISHED.split()
+    words = f"{'' if edit is None else edit.message} {FINISHED if is_finished else ''}".split()
     return {"words": words, "edit": None if edit is None else vars(edit), "finished": is_finished, "turns": turns + 1}
 
 
@@ -148,9 +141,7 @@ def main() -> int:
     if not turn["words"]:  # the last turn was written whole
         turn = begin_turn(root, prompt, os.environ["TTS_SEED"], turn["turns"])
     words, turn["words"] = turn["words"][:max_tokens], turn["words"][max_tokens:]
-    status = "finished" if turn["finished"] else "turn"
-    if turn["words"]:
-        status = "cut"
+    status = "cut" if turn["words"] else "finished" if turn["finished"] else "turn"
     message = "".join(f"{word} " for word in words)
     report.write_text(json.dumps({"message": message, "tokens": len(words), "status": status}), encoding="utf-8")
     if status != "cut" and turn["edit"] is not None:
