@@ -230,10 +230,7 @@ class Repositories(Backend):
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles at the roots of the prompts' repositories."""
-        replies: list[Reply[Any]] = []
-        for prompt in prompts:
-            replies += await self._runs_for(prompt_text(prompt)).open([prompt])
-        return replies
+        return [reply for prompt in prompts for reply in await self._runs_for(prompt_text(prompt)).open([prompt])]
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Run the agent in the repository of the handle; see `AgentRuns.sample`."""
