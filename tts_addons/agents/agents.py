@@ -264,7 +264,8 @@ class TurnFiles:
             is_told: Whether the search has told the run to stop.
         """
         output_end = end.output.strip()[-_MESSAGE:]
-        report = self._report_of(agent, end, max_tokens)
+        trusted = agent.trusted
+        report = _read_report(self.report) if trusted is None else self._trusted_report(trusted, end, max_tokens)
         tokens = report.get("tokens", 0) if self._loan is None else 0  # with a loan, the model counts the tokens
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return _failed_turn(0, f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}")
@@ -291,12 +292,6 @@ class TurnFiles:
         if session is None:
             return _failed_turn(tokens, f"AgentReport: its session is no file of at most {_MOST_SESSION >> 20} MiB")
         return AgentTurn(status, message, tokens, session)
-
-    def _report_of(self, agent: Agent, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
-        """Return the report of a run, in the form of the protocol."""
-        if agent.trusted is None:
-            return _read_report(self.report)
-        return self._trusted_report(agent.trusted, end, max_tokens)
 
     def _trusted_report(self, trusted: TrustedUsage, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
         """Return the report of an agent with its own login.
