@@ -110,9 +110,7 @@ class HarnessRecord(Section):
     @model_validator(mode="after")
     def _fields(self) -> HarnessRecord:
         """Refuse a record whose fields do not fit the place from which it gets its model."""
-        used_fields: set[str] = set()
-        for text in self.texts:
-            used_fields.update(_FIELD.findall(text))
+        used_fields = {field for text in self.texts for field in _FIELD.findall(text)}
         if self.trust_usage is not None and not used_fields.isdisjoint(_OF_MODEL):
             raise ConfigError(
                 "trust_usage is given, but the record uses {url}, {key} or {model}, which are those of a model here"

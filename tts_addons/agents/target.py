@@ -116,9 +116,7 @@ class PatchFolder:
 def is_protected(path: str) -> bool:
     """Whether a file belongs to the tests, or decides how they run."""
     parts = path.split("/")
-    if any(part in _FOLDERS for part in parts):
-        return True
-    return any(fnmatch.fnmatch(parts[-1], pattern) for pattern in _FILES)
+    return not set(_FOLDERS).isdisjoint(parts) or any(fnmatch.fnmatch(parts[-1], pattern) for pattern in _FILES)
 
 
 def read_entries(listed: bytes, at: int) -> dict[str, str]:
