@@ -377,12 +377,9 @@ class AgentRuns(Backend):
             rows.track(process)
             if progress.loan is not None:
                 progress.loan.stop = process.stop
-            timer = threading.Timer(max(0.0, progress.deadline - time.monotonic()), process.stop)
-            timer.start()
             try:
-                end = process.wait()
+                end = process.wait(max(0.0, progress.deadline - time.monotonic()))
             finally:
-                timer.cancel()
                 rows.forget(process)
             is_told = rows.cancelled or rows.done
             for pattern in self.agent.leaves:

@@ -107,8 +107,20 @@ class Process:
             self._process.kill()
         return self._process.poll() is not None
 
-    def wait(self) -> ProcessEnd:
-        """Wait until no process of the program runs any more, and return the program's end."""
+    def wait(self, seconds: float = threading.TIMEOUT_MAX) -> ProcessEnd:
+        """Wait until no process of the program runs any more, and return the program's end.
+
+        Args:
+            seconds: The time after which the program is told to stop.
+        """
+        timer = threading.Timer(seconds, self.stop)
+        timer.start()
+        try:
+            return self._wait()
+        finally:
+            timer.cancel()
+
+    def _wait(self) -> ProcessEnd:
         assert self._process.stdout is not None, "opened as a pipe"
         stdout = self._process.stdout.fileno()
         output, num_printed, is_flooded = bytearray(), 0, False

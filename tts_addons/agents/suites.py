@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import sys
-import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -246,12 +245,7 @@ class SuiteRunner:
                 names_before = self._store.untracked_names(fork) if is_root else set[str]()
                 process = Process(command, fork.start, make_environment(folder))
                 limit_s = suite.seconds if seconds is None else min(seconds, suite.seconds)
-                timer = threading.Timer(limit_s, process.stop)
-                timer.start()
-                try:
-                    process_end = process.wait()
-                finally:
-                    timer.cancel()
+                process_end = process.wait(limit_s)
                 if is_root:  # what the tests write themselves is no part of a patch
                     self._store.leave_out(self._store.untracked_names(fork) - names_before)
                 return SuiteOutcome(
