@@ -339,12 +339,8 @@ def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
             {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]}
         )
     for place, call in enumerate(choice.calls):
-        origin = head.request.echo["namespaces"].get(call.name)
-        if origin is None:
-            names = {"name": call.name}
-        else:
-            space, name = origin
-            names = {"name": name, "namespace": space}
+        space, name = head.request.echo["namespaces"].get(call.name, ("", call.name))
+        names = {"name": name, "namespace": space} if space else {"name": name}
         item = {"id": f"fc_{number}_{place}", "type": "function_call", "call_id": call.id, **names, "status": status}
         if head.request.takes_text(call.name):
             item |= {"id": f"ctc_{number}_{place}", "type": "custom_tool_call", "input": call.input}
