@@ -392,12 +392,7 @@ class Gateway:
         solution, seconds = search.solution, self.now() - search.begun_at
         account.close()
         self.close_part(part, part_spending(account))
-        if search.failure is None:
-            end = "done"
-        elif search.cancelled is None:
-            end = "failed"
-        else:
-            end = "cancelled"
+        end = "done" if search.failure is None else "failed" if search.cancelled is None else "cancelled"
         self.metrics.search(search, end, seconds)
         if solution is not None and solution.trace is not None:
             search.tree = tuple(solution.trace.nodes) if search.watchers else ()

@@ -146,10 +146,10 @@ class Offers:
         self.servers: dict[str, ModelServers] = {}
         self.by_name: dict[str, Offer] = {}
         for name, model in config.models.items():
-            if name in records:
-                self.servers[name] = ModelServers([{"policy": records[name]}])
-            else:
-                self.servers[name] = _servers(model, config.models)
+            is_given = name in records
+            self.servers[name] = (
+                ModelServers([{"policy": records[name]}]) if is_given else _servers(model, config.models)
+            )
             own_preset = Preset(description=model.description)
             self.by_name[name] = Offer(name=name, model=name, preset=own_preset, settings=model)
             for preset_name, preset in model.presets.items():

@@ -37,10 +37,8 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
         ApiError: 400, a prompt is something else or empty, or the prompts are too many or too long.
     """
     is_one_prompt = not isinstance(given, list) or all(type(item) is int for item in given)  # a text, or token ids
-    if is_one_prompt:
-        prompts = (_prompt(given, "prompt"),)
-    else:
-        prompts = tuple(_prompt(prompt, f"prompt[{place}]") for place, prompt in enumerate(given))
+    places = {"prompt": given} if is_one_prompt else {f"prompt[{place}]": one for place, one in enumerate(given)}
+    prompts = tuple(_prompt(prompt, where) for where, prompt in places.items())
     if len(prompts) > limits.messages:
         raise too_long("prompt", f"{len(prompts)} prompts", limits.messages)
     size = sum(len(prompt.ids) if isinstance(prompt, TokenizedText) else len(prompt) for prompt in prompts)
