@@ -232,7 +232,11 @@ class Gateway:
         order = dataclasses.replace(order, budget=payer.complete(order.budget, merge_limits(options.budget).keys()))
         order, account = self.pay(client, order)
         search = RunningSearch(self._names(), client, order, self.now())
-        about = self._foreign_view(search, show) if self.books.is_shared else {}
+        about: dict[str, Any] = {}
+        if self.books.is_shared:
+            response = {} if show is None else {"response": show(search)}
+            question = search.question[:_QUESTION]
+            about = {"model": order.offer.name, "question": question, "begun_at": search.begun_at, **response}
         try:
             part = self.books.reserve(self.entry(search.number, client, payer, about), amounts_of(order.budget))
         except ApiError as refusal:
@@ -277,15 +281,6 @@ class Gateway:
         if end is not None:
             headers["x-ratelimit-reset-tokens"] = f"{end - self.now():.3f}s"
         return headers
-
-    @staticmethod
-    def _foreign_view(
-        search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None
-    ) -> dict[str, Any]:
-        """Return the facts that other workers show of a search while it runs."""
-        response = {} if show is None else {"response": show(search)}
-        question = search.question[:_QUESTION]
-        return {"model": search.order.offer.name, "question": question, "begun_at": search.begun_at, **response}
 
     @staticmethod
     def entry(name: str, client: Client, payer: SharedAccount, about: Mapping[str, Any]) -> RequestEntry:
