@@ -124,12 +124,7 @@ async def search_events(gateway: Gateway, search: RunningSearch) -> AsyncGenerat
             event = search.event
             if event is not None and event is not sent_event:
                 sent_event = event
-                spend = {
-                    "calls": event.calls,
-                    "tokens": event.tokens,
-                    "candidates": event.candidates,
-                    "answer": event.answer,
-                }
+                spend = {name: getattr(event, name) for name in ("calls", "tokens", "candidates", "answer")}
                 yield _event("spend", {**spend, "budget": search.order.budget.limits})
             if search.over:
                 answer = None if search.solution is None else search.solution.answer
