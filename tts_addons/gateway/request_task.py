@@ -66,11 +66,7 @@ class Tools:
     def describe(self) -> str:
         """Return the text of the system message that shows the tools."""
         lines = "\n".join(tool.shown for tool in self.tools.values())
-        which = ""
-        if self.only:
-            which = f" Call {self.only}."
-        elif self.required:
-            which = " Call at least one."
+        which = f" Call {self.only}." if self.only else " Call at least one." if self.required else ""
         number = "" if self.parallel else " Make at most one call."
         return (
             f"You may call these functions:\n<tools>\n{lines}\n</tools>\n"
@@ -139,11 +135,8 @@ class RequestTask(Task):
             messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
             has_system = bool(messages) and messages[0].role == "system"
             offer = self.tools.offer()
-            if has_system:
-                system, later_messages = messages[0].append("\n\n", offer), messages[1:]
-            else:
-                system, later_messages = Message.of("system", (offer,)), messages
-            problem = dataclasses.replace(problem, prompt=(system, *later_messages))
+            system = messages[0].append("\n\n", offer) if has_system else Message.of("system", (offer,))
+            problem = dataclasses.replace(problem, prompt=(system, *messages[has_system:]))
         return self.inner.prompt(problem, kind, texts)
 
     def split(self, text: str) -> list[str]:
