@@ -471,11 +471,9 @@ class Building:
                     f"{row.place}: the answer {quote(answer)} is {words[is_right]} by the reference "
                     f"{quote(reference)}, but {words[row.correct]} by the source"
                 )
-        verdicts_by_answer: dict[str, set[bool]] = {}
-        for row, answer in zip(rows, answers, strict=True):
-            if answer is not None and row.correct is not None:
-                verdicts_by_answer.setdefault(answer, set()).add(row.correct)
-        self.report.counts[DISPUTED] += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
+        stated = {(answer, row.correct) for row, answer in zip(rows, answers, strict=True)}
+        given = [(answer, correct) for answer, correct in stated if answer is not None and correct is not None]
+        self.report.counts[DISPUTED] += any((answer, not correct) in stated for answer, correct in given)
 
     def _tokens(self, row: SampleRow) -> int:
         """Return the tokens of a sample: given, else counted, else estimated. The report notes which."""

@@ -393,10 +393,8 @@ def _input(prompt: Any, long_texts: _LongTexts) -> str | None:
     messages: list[Any] = []
     for message in prompt:
         content = message.get("content")
-        if isinstance(content, str):
-            messages.append({**message, "content": long_texts.resolve(content)})
-        else:
-            messages.append(message)
+        is_text = isinstance(content, str)
+        messages.append({**message, "content": long_texts.resolve(content)} if is_text else message)
     if len(messages) == 1 and isinstance(messages[0].get("content"), str):
         return messages[0]["content"]
     return json.dumps(messages)

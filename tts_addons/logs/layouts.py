@@ -72,15 +72,10 @@ def join_parts(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if has_failed(row):
         return row
     body: Any = row["response"]["body"]
-    texts: list[str] = []
-    for item in _dicts(body.get("output")):
-        if item.get("type") != "message":
-            continue
-        for part in _dicts(item.get("content")):
-            text = part.get("text")
-            if part.get("type") == "output_text" and isinstance(text, str):
-                texts.append(text)
-    return {**row, "output_text": "".join(texts)}
+    messages = [item for item in _dicts(body.get("output")) if item.get("type") == "message"]
+    parts = [part for message in messages for part in _dicts(message.get("content"))]
+    texts = [part.get("text") for part in parts if part.get("type") == "output_text"]
+    return {**row, "output_text": "".join(text for text in texts if isinstance(text, str))}
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -212,11 +212,8 @@ class _LogReader:
             name: row[name] for name in names if isinstance(name, str) and name in row and name not in _BOOKKEEPING
         }
         self._seen_metrics.update(dict.fromkeys(metrics))
-        verdicts_by_metric: dict[str, list[bool]] = {}
-        for name, value in metrics.items():
-            verdicts = _read_verdicts(value, repeats)
-            if verdicts is not None:
-                verdicts_by_metric[name] = verdicts
+        read_verdicts = {name: _read_verdicts(value, repeats) for name, value in metrics.items()}
+        verdicts_by_metric = {name: verdicts for name, verdicts in read_verdicts.items() if verdicts is not None}
         metric = self._metric
         if metric is not None and metric in metrics and metric not in verdicts_by_metric and repeats == 1:
             raise BadRow(f"its {metric} is {quote(metrics[metric])}, but a metric that gives verdicts must be 0 or 1")

@@ -94,13 +94,8 @@ class SourceFacts:
         """Return a line on the fields that were read, with their meanings, and a line on the other fields."""
         ordered_meanings = [meaning for meaning in _ORDER if meaning in self.meanings]
         ordered_meanings += [meaning for meaning in self.meanings if meaning not in _ORDER]
-        phrases: list[str] = []
-        read_names: set[str] = set()
-        for meaning in ordered_meanings:
-            names = self.meanings[meaning]
-            phrases.append(f"{meaning} from {' and '.join(map(repr, names))}")
-            for name in names:
-                read_names.update(roots_of(name))
+        phrases = [f"{meaning} from {' and '.join(map(repr, self.meanings[meaning]))}" for meaning in ordered_meanings]
+        read_names = {root for names in self.meanings.values() for name in names for root in roots_of(name)}
         lines: list[str] = []
         if phrases:
             layouts = f" (as files of {' and '.join(self.layouts)})" if self.layouts else ""
