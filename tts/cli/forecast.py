@@ -10,7 +10,7 @@ import typer
 
 from tts._core.display import one_visible_line, visible
 from tts.budget.units import format_usd
-from tts.cli.terminal import messages, table_width
+from tts.cli.terminal import print_note, table_width
 
 if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast
@@ -42,19 +42,18 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
         "budget": [str(Budget(**row.budget)) for row in rows],  # pyright: ignore[reportArgumentType]
         "from": [row.basis for row in rows],
     }
-    for title in row_costs[0]:
-        columns[title] = [costs[title] for costs in row_costs]
+    columns |= {title: [costs[title] for costs in row_costs] for title in row_costs[0]}
     typer.echo(visible(text_of(columns, table_width())))
     totals = ", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())
     typer.echo("\nin all: " + visible(totals))
     if not all(row.whole for row in rows):
-        hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
-        messages().print(hint, soft_wrap=True)
+        print_note(
+            "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
+        )
     if any(row.seconds is None for row in rows):
-        hint = (
+        print_note(
             "time is unknown until something like it has been run: a few problems (--set problems.limit=5) are enough"
         )
-        messages().print(hint, soft_wrap=True)
 
 
 def print_references(prepared: PreparedStudy) -> None:
@@ -85,15 +84,12 @@ def print_references(prepared: PreparedStudy) -> None:
         columns["a sentence with it is"] = [sentence_words[check.in_sentence] for check in checks]
     typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
     if any(check.right is False or check.wrong for check in checks):
-        messages().print(
-            "the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True
-        )
+        print_note("the task reads some of these references wrongly: name another by the line  task: …")
     elif any(check.in_sentence is False for check in checks):
-        hint = (
+        print_note(
             "the task compares whole texts, so whole sentences are wrong answers: ask for the bare answer, or look for "
             "the reference in the answer by the line  task: text(match='includes')"
         )
-        messages().print(hint, soft_wrap=True)
 
 
 def _short(answer: str | None) -> str:

@@ -13,7 +13,7 @@ import typer
 from tts._core.display import one_visible_line, visible
 from tts.budget.units import format_usd
 from tts.cli.boundary import warn
-from tts.cli.terminal import messages, output
+from tts.cli.terminal import output, print_note
 from tts.errors import ConfigError, TTSError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
             console.print(Text(f"why: {one_visible_line(reason)}"), soft_wrap=True)
     if solution.failures:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(solution.failures.items()))
-        messages().print(f"failed tries of rows: {one_visible_line(kinds)}", soft_wrap=True)
+        print_note(f"failed tries of rows: {one_visible_line(kinds)}")
     for text in solution.warnings:
         warn(text)
 

@@ -14,7 +14,7 @@ from tts._core.display import visible
 from tts.cli.boundary import FAILED, INTERRUPTED, raise_at_sigterm, warn
 from tts.cli.model_options import Settings, settings_of
 from tts.cli.runs import AllowCommands, DryRun, StoreFile, TrustPlaces
-from tts.cli.terminal import messages, table_width
+from tts.cli.terminal import print_note, table_width
 from tts.errors import TROUBLES
 
 if TYPE_CHECKING:
@@ -244,22 +244,19 @@ def _answer_batches(
         for path, model in executor.write_requests():
             output = path.with_name(path.name.replace(".requests.", ".output."))
             typer.echo(visible(f"vllm run-batch -i {path} -o {output} --served-model-name {model} --model …"))
-        messages().print(
-            f"{summary.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True
-        )
+        print_note(f"{summary.unpaid:,} cells wait for these files of replies; the same command reads them")
         return summary
     printed_lines: list[str] = []
 
     def report(line: str) -> None:
-        is_repeated = bool(printed_lines) and printed_lines[-1] == line
-        if not is_repeated:
+        if printed_lines[-1:] != [line]:
             printed_lines.append(line)
-            messages().print(line, soft_wrap=True)
+            print_note(line)
 
     try:
         summary, batch_ends = run_by_batches(summary, run_cells, executor, report)
     except KeyboardInterrupt:
-        messages().print("batches that were sent go on at the server; --cancel-batches cancels them", soft_wrap=True)
+        print_note("batches that were sent go on at the server; --cancel-batches cancels them")
         return dataclasses.replace(summary, interrupted=True)
     for line in batch_ends.notes:
         warn(line)

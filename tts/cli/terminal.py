@@ -44,6 +44,11 @@ def messages() -> Console:
     return _console(stderr=True)
 
 
+def print_note(text: str) -> None:
+    """Print a line of any length to standard error."""
+    messages().print(text, soft_wrap=True)
+
+
 def _console(*, stderr: bool) -> Console:
     """Return a console without markup, in which texts and the cells of tables are visible."""
     from rich.console import Console
