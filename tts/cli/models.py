@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,12 +34,9 @@ def list_models(context: typer.Context) -> None:
     listing = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
     for name in registry.names():
         record = registry.get(name)
+        size = "unknown" if record.parameters is None else shorten_count(record.parameters)
         if record.source == "none" and record.url is None:
             size = "none"
-        elif record.parameters is None:
-            size = "unknown"
-        else:
-            size = shorten_count(record.parameters)
         listing.add_row(
             name,
             "scores" if record.readout else "writes",
@@ -68,14 +65,8 @@ def add(
     from tts.models import registry
     from tts.models.user_records import write_record
 
-    fields: dict[str, Any] = {
-        "url": url,
-        "usd_in": usd_in,
-        "usd_reused": usd_reused,
-        "usd_out": usd_out,
-        "parameters": parameters,
-    }
-    settings = settings_of(model_option, served_as=served_as, **fields)
+    prices = {"usd_in": usd_in, "usd_reused": usd_reused, "usd_out": usd_out}
+    settings = settings_of(model_option, served_as=served_as, url=url, **prices, parameters=parameters)
     registry.check_own(name, settings)
     typer.echo(f"{name} is in {write_record(name, settings)}")
 

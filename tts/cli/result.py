@@ -183,10 +183,8 @@ def check_solution(solution: Solution) -> bool | None:
 
 def _count_agreeing(solution: Solution) -> int:
     """Return the number of candidates whose answers are equivalent to the solution's answer."""
-    if solution.answer is None:
-        return 0
     classes = [c.answer_class for c in solution.candidates if c.answer == solution.answer]
-    if not classes or classes[0] is None:
+    if solution.answer is None or not classes or classes[0] is None:
         return 0
     return sum(c.answer_class == classes[0] for c in solution.candidates)
 

@@ -73,10 +73,8 @@ def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table
 
     empty_table = Table(box=box.ROUNDED)
     for title in titles:
-        if title in numbers:
-            empty_table.add_column(title, justify="right", overflow="fold", no_wrap=title == whole)
-        else:
-            empty_table.add_column(title, overflow="fold", no_wrap=title == whole)
+        justify = "right" if title in numbers else "left"
+        empty_table.add_column(title, justify=justify, overflow="fold", no_wrap=title == whole)
     return empty_table
 
 
