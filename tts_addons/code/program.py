@@ -138,11 +138,11 @@ def _as_module(module: types.ModuleType, program: str, folder: str) -> str:
     The module is registered under its own name and as the main module. Imports find the file.
     """
     path = f"{folder}/solution.py"
-    try:
-        with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:  # noqa: PTH123 - a text
-            file.write(program)
-    except OSError:
-        pass  # a folder that cannot be written: only the source is missing
+    with (
+        contextlib.suppress(OSError),  # a folder that cannot be written: only the source is missing
+        open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file,  # noqa: PTH123 - a text
+    ):
+        file.write(program)
     module.__file__ = path
     sys.modules["solution"] = sys.modules["__main__"] = module
     sys.path.insert(0, folder)

@@ -97,15 +97,11 @@ class ProgramAided(SideBySide):
 
         async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
             longer_paths: list[Trajectory | None] = [None] * len(paths)
-            before_last_step: list[int] = []
-            at_last_step: list[int] = []
-            for i, t in enumerate(paths):
-                is_last = t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs
-                if is_last:
-                    at_last_step.append(i)
-                else:
-                    before_last_step.append(i)
-            for until, places in ((_END, before_last_step), (END, at_last_step)):
+            at_last_step = [
+                t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs for t in paths
+            ]
+            for until, is_last in ((_END, False), (END, True)):
+                places = [i for i, last in enumerate(at_last_step) if last is is_last]
                 if not places:
                     continue
                 families = await search.expand([paths[i] for i in places], 1, until, temperature=self.temperature)

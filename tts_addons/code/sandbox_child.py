@@ -187,11 +187,9 @@ def processes_of(user: int) -> int:
     """Return the number of processes and threads of a user, as the kernel counts them for its limit."""
     count = 0
     for name in os.listdir("/proc"):  # noqa: PTH208
-        try:
+        with contextlib.suppress(OSError):
             if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == user:  # noqa: PTH116
                 count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
-        except OSError:
-            continue
     return count
 
 
@@ -214,9 +212,7 @@ def restrict(folder: str, readable: list[str]) -> None:
     network_rights = 3 if version >= 4 else 0
     scopes = 3 if version >= 6 else 0
     attributes = struct.pack("QQQ", all_rights, network_rights, scopes)
-    size = 16 if version >= 4 else 8
-    if version >= 6:
-        size = 24
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = _call(
         "Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
     )
