@@ -110,13 +110,8 @@ class VerdictVerifier(ReplyingVerifier):
 
     def instruct(self, question: str) -> str:
         """Return a question with the form of its verdict."""
-        if not self.votes:
-            request = self._ask
-        elif self.verdict == "words":
-            request = reasoning_request(self.yes, self.no)
-        else:
-            request = _REASON
-        return f"{question} {request}"
+        request = reasoning_request(self.yes, self.no) if self.verdict == "words" else _REASON
+        return f"{question} {request if self.votes else self._ask}"
 
     async def approvals(
         self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls

@@ -158,10 +158,8 @@ class Judge(ReplyingVerifier):
         All shares are NaN if no reply can be read.
         """
         num_solutions = len(trajectories)
-        if by == "quality":
-            question, title = self.list_question, "Solution"
-        else:
-            question, title = self.consensus_question, "Reply"
+        by_quality = by == "quality"
+        question, title = (self.list_question, "Solution") if by_quality else (self.consensus_question, "Reply")
         prompts: list[Prompt] = []
         for ordered in (trajectories, trajectories[::-1]):
             solutions = [(f"{title} {number}", t.judged_text) for number, t in enumerate(ordered, 1)]

@@ -95,12 +95,10 @@ def _members_by_name(members: dict[str, Any]) -> dict[str, Any]:
     Of an object whose only member is another object, the members of the inner object are returned.
     """
     for _ in range(_DEEPEST_WRAPPER):
-        if len(members) != 1:
+        first_value = next(iter(members.values()), None)
+        if len(members) != 1 or not isinstance(first_value, dict):
             break
-        [only_value] = members.values()
-        if not isinstance(only_value, dict):
-            break
-        members = only_value
+        members = first_value
     return {str(name).strip().strip(_QUOTES).casefold(): value for name, value in members.items()}
 
 

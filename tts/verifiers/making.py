@@ -83,11 +83,6 @@ def describe_verifier(verifier: Verifier) -> str:
     if name in VERIFIERS.entries and not VERIFIERS.is_name_of(name, type(verifier)):
         name = place_of(type(verifier))
     fields = dataclasses.fields(verifier) if dataclasses.is_dataclass(verifier) else ()
-    arguments: list[str] = []
-    for field in fields:
-        if not field.init:
-            continue
-        value = getattr(verifier, field.name)
-        if value != field.default:
-            arguments.append(f"{field.name}={value!r}")
+    values = [(field, getattr(verifier, field.name)) for field in fields if field.init]
+    arguments = [f"{field.name}={value!r}" for field, value in values if value != field.default]
     return f"{name}({', '.join(arguments)})" if arguments else name
