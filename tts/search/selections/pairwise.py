@@ -80,20 +80,6 @@ class Pairwise(ByPairs):
         mean_win = mean_wins(list(first_of.values()), dict.fromkeys(pairs, 0.5) | known)
         wins = {kind: mean_win[first_of[kind]] for kind in kinds}
         order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
-        return self._select(candidates, members, order, wins)
-
-    @staticmethod
-    def _select(
-        candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]
-    ) -> Selected:
-        """Return the choice of the first class in an order.
-
-        Args:
-            candidates: All candidates.
-            members: The indices of candidates, by class.
-            order: The classes that were compared, the best first.
-            wins: The mean win of each of these classes.
-        """
         weights = np.zeros(len(candidates))
         for kind in order:
             weights[members[kind][0]] = wins[kind]
