@@ -136,9 +136,8 @@ def kind_of(reference: str) -> str:
         return "JSON"
     if _WORKED.search(text):
         return "worked solution"
-    if any(character.isdigit() for character in text) and _NUMBER.fullmatch(text):
-        return "number or LaTeX"
-    if len(text) <= 4 * _LONGEST and _LATEX.search(text):
+    is_number = any(character.isdigit() for character in text) and _NUMBER.fullmatch(text)
+    if is_number or (len(text) <= 4 * _LONGEST and _LATEX.search(text)):
         return "number or LaTeX"
     return "few words" if len(text) <= _LONGEST and "\n" not in text else "long text"
 

@@ -126,11 +126,8 @@ def _item_keys(item: str, depth: int) -> list[str]:
 
 def _relate(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
     """Return the key of a relation; a relation that gives a value to a name has the key of the value."""
-    if signs == ["in"]:
-        return _key(sides[1], depth + 1)
-    if signs == ["="] and (is_derivative(sides[0]) or (is_name(sides[0]) and _is_value(sides[1]))):
-        return _key(sides[1], depth + 1)
-    if signs == ["="] and all(":" in side for side in sides) and _is_value(sides[1]):
+    may_be_given = is_name(sides[0]) or all(":" in side for side in sides)
+    if signs == ["in"] or (signs == ["="] and (is_derivative(sides[0]) or (may_be_given and _is_value(sides[1])))):
         return _key(sides[1], depth + 1)
     if all(sign == "=" for sign in signs):
         collections = [side for side in sides if len(top_level_parts(side).items) > 1 or _is_set(side)]

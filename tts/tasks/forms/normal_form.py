@@ -381,9 +381,7 @@ def are_different(a: str, b: str) -> bool:
     """
     if max(len(a), len(b)) > MAX_CHARACTERS:
         return False
-    if is_words(a) and is_words(b):
-        return True
-    if len(a) == len(b) == 1 and a.isalpha() and b.isalpha():
+    if (is_words(a) and is_words(b)) or (len(a) == len(b) == 1 and a.isalpha() and b.isalpha()):
         return True
     a_parts, b_parts = top_level_parts(a), top_level_parts(b)
     if a_parts.bracketed and b_parts.bracketed and a_parts.brackets != b_parts.brackets:

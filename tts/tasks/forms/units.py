@@ -156,9 +156,7 @@ def _are_words(unit: str) -> bool:
     if not words or not is_unit_text(unit) or not words[0][0].isalpha():
         return False
     first_word = words[0].rstrip(".,")
-    if not first_word.isascii():
-        return True
-    if first_word in _UNITS or first_word.casefold() in ("percent", "percentage", "pct"):
+    if not first_word.isascii() or first_word in _UNITS or first_word.casefold() in ("percent", "percentage", "pct"):
         return True
     letters = first_word.replace("-", "").replace("/", "")
     is_alphabet_run = any(
