@@ -101,9 +101,7 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
 def split_of(problem: CountdownProblem) -> Split:
     """Return the one split of a target and its numbers, whatever their order."""
     share = hash64("countdown", problem.target, *sorted(problem.numbers)) % _SHARES
-    if share == 0:
-        return "validation"
-    return "test" if share == 1 else "train"
+    return "validation" if share == 0 else "test" if share == 1 else "train"
 
 
 def may_have(step: Step) -> bool:

@@ -127,9 +127,7 @@ class Drawn:
 def split_of(expression: Expression) -> Split:
     """Return the one split that an expression belongs to."""
     share = hash64("split", text(expression)) % _SHARES
-    if share == 0:
-        return "validation"
-    return "test" if share == 1 else "train"
+    return "validation" if share == 0 else "test" if share == 1 else "train"
 
 
 def held_out(step: Step) -> bool:
