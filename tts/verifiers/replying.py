@@ -210,14 +210,11 @@ async def compare_pairs(
     for first, second in pairs:
         shown = [(first.judged_text, second.judged_text), (second.judged_text, first.judged_text)]
         comparisons += shown[:orders]
-    rank_of_a: dict[str, int] = {}  # of each solution A, by its first occurrence
-    for solution_a, _solution_b in comparisons:
-        rank_of_a.setdefault(solution_a, len(rank_of_a))
+    first_solutions = dict.fromkeys(solution_a for solution_a, _solution_b in comparisons)
+    rank_of_a = {solution_a: rank for rank, solution_a in enumerate(first_solutions)}  # by its first occurrence
     asking_order = sorted(range(len(comparisons)), key=lambda i: rank_of_a[comparisons[i][0]])
-    prompts: list[Prompt] = []
-    for i in asking_order:
-        solution_a, solution_b = comparisons[i]
-        prompts.append(asking(question, problem, ("Solution A", solution_a), ("Solution B", solution_b)))
+    ordered = [comparisons[i] for i in asking_order]
+    prompts: list[Prompt] = [asking(question, problem, ("Solution A", a), ("Solution B", b)) for a, b in ordered]
     verdict_by_comparison = dict(zip(asking_order, await verdicts(prompts), strict=True))
     means: list[float] = []
     for i in range(0, len(comparisons), orders):
