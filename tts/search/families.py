@@ -98,9 +98,7 @@ def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
     missing = needs.missing(setting.caps)
     if "token_ids" in needs.capabilities and not missing and not setting.shows_tokens:
         missing.append("the text of single tokens")
-    for kind in needs.prompts:
-        if not has_prompt(setting.task, kind):
-            missing.append(f"the prompt {kind!r}")
+    missing += [f"the prompt {kind!r}" for kind in needs.prompts if not has_prompt(setting.task, kind)]
     if setting.roles is not None:
         missing += [f"a verifier {role!r}" for role in needs.verifiers if role not in setting.roles]
     return missing

@@ -84,13 +84,8 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
 
 def _table_of(name: str, scope: Scope) -> Registry | None:
     """Return the table that has a name: of this package, else of other packages in scope; None without a table."""
-    for table in _TABLES:
-        if name in table.entries:
-            return table
-    for table in _TABLES:
-        if name in scope.names(table):
-            return table
-    return None
+    own_tables = (table for table in _TABLES if name in table.entries)
+    return next(own_tables, None) or next((table for table in _TABLES if name in scope.names(table)), None)
 
 
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)

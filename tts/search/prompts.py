@@ -443,28 +443,14 @@ def _counts(
     computed = sum(reply.computed for reply in replies)
     reused = sum_known([reply.reused for reply in replies])
     work = sum(reply.seconds for reply in replies)
+    counts: dict[str, Any] = {"prompt_tokens": computed, "reused_tokens": reused, "samples": samples}
     if verifier:
-        return {
-            "verifier_tokens": computed,
-            "verifier_reused_tokens": reused or 0,
-            "verifier_calls": len(replies),
-            "seconds": seconds,
-            "work_seconds": work,
-        }
-    return {
-        "prompt_tokens": computed,
-        "reused_tokens": reused,
-        "samples": samples,
-        "seconds": seconds,
-        "work_seconds": work,
-    }
+        counts = {"verifier_tokens": computed, "verifier_reused_tokens": reused or 0, "verifier_calls": len(replies)}
+    return {**counts, "seconds": seconds, "work_seconds": work}
 
 
 def content_of(prompt: Prompt) -> tuple[str, ...]:
     """Return the address of a caller's own prompt. No prompt of a task has the same address."""
     if isinstance(prompt, str):
         return ("\0text", prompt)
-    address = ["\0messages"]
-    for turn in prompt:
-        address += [turn.role, turn.content]
-    return tuple(address)
+    return ("\0messages", *(text for turn in prompt for text in (turn.role, turn.content)))
