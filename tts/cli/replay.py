@@ -122,9 +122,7 @@ def _sizes(text: str) -> list[int]:
     """
     from tts.errors import ConfigError
 
-    if not text:
-        return []
-    parts = [part.strip() for part in text.split(",")]
+    parts = [part.strip() for part in text.split(",")] if text else []
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(
             f"--n is {text!r}, but must be whole numbers with commas between", hint="for example --n 1,2,4,8"
