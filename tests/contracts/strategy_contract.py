@@ -85,8 +85,9 @@ class StrategyContract:
 
     Attributes:
         name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it
-            makes several candidates, one after the other. steady: whether it takes the same turns of the event loop each time, which it does
-            not where it works in threads. looks: at the clock, within which it comes to an answer, and to more.
+            makes several candidates, one after the other. steady: whether it takes the same turns of the event loop
+            each time, which it does not where it works in threads. looks: at the clock, within which it comes to an
+            answer, and to more.
         language: of the model. plain: whether it does what `alone` does with one sample, as far as the model does not
             think.
         alone: the plan of one plain sample: of the law that the strategy draws from.

@@ -186,7 +186,7 @@ class AgentRuns(Backend):
             self.identity += f" {door.backend.identity}"
             self.rates = door.backend.rates
             self.caps = dataclasses.replace(self.caps, streams=False, usage=door.backend.caps.usage)
-            self.metadata = dataclasses.replace(self.metadata, programs=jobs)
+            self.metadata = dataclasses.replace(self.metadata, programs=jobs, notes=_note_own_calls)
 
     @classmethod
     def from_record(cls, record: object, **options: object) -> Self:
@@ -424,6 +424,11 @@ class AgentRuns(Backend):
             estimated=self.agent.trusted is not None,
             error=progress.error,
         )
+
+
+def _note_own_calls(usage: Usage) -> list[str]:
+    """Return a note where agents with a model did not call it, so that what they spent is not known."""
+    return [] if usage.requests else ["no agent called its model: calls of models of their own are not counted"]
 
 
 def _seed(stream: int, position: int, word: int) -> int:

@@ -24,8 +24,9 @@ _UPSTREAM = {
     "QuotaExceeded": (429, "insufficient_quota", "model_quota_exceeded"),
     "Unavailable": (503, "server_error", "model_unavailable"),
     "TimedOut": (504, "server_error", "model_timed_out"),
+    "ConnectionFailed": (503, "server_error", "model_unavailable"),
 }
-_MAY_RETRY = ("RateLimited", "Unavailable")
+_MAY_RETRY = ("RateLimited", "Unavailable", "ConnectionFailed")
 _REFUSALS = (400, 413, 422)  # statuses by which a model's server refuses one request
 _REFUSED = re.compile(r"(?:Refused|ContentFilter): (?:status (\d{3}): )?(.*)", re.DOTALL)
 _FILTER = re.compile(r"content.?(?:filter|policy|management)|moderation|withheld", re.IGNORECASE)

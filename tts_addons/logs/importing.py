@@ -294,9 +294,10 @@ class Import:
         return self._staging.read_rows()
 
     def _verifier(self, role: str) -> str:
-        """Return the text of the verifier that stands for given scores, with the range [0, 1] if it fits."""
-        within = self.report.lowest[role] >= 0 and self.report.highest[role] <= 1
-        return "recorded(low=0, high=1)" if within else "recorded"
+        """Return the text of the verifier that stands for given scores, with the range that all of them have."""
+        if self.report.lowest[role] < 0:
+            return "recorded(unbounded=True)"
+        return "recorded(low=0, high=1)" if self.report.highest[role] <= 1 else "recorded(low=0)"
 
     def save(self, store: Store) -> int:
         """Add the pool to a store, in one transaction, and return the id of its study.

@@ -282,7 +282,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         total: The budget of all samples together, with a limit in tokens; a number limits tokens. The cost never
             exceeds it.
         solver: The writer of the samples, with its task and sampling; None: a solver with the options.
-        reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a
+        reward: A function of a problem and the whole text, its thought included, that returns a number; "signal" asks
+            for one in [0, 1]. `tts.thoughts.THINK.response` gives the text after the thought. None: 1 for a
             right answer, else 0.
         strategy: The strategy of a group, which has a parameter `n`.
         objective: "uniform": n samples of each prompt. "signal": groups have different sizes, more samples where

@@ -131,6 +131,15 @@ def test_tokens_are_counted_by_a_named_tokenizer():
     assert 3 <= pool.problems[0].drawn[0].tokens <= 10
 
 
+def test_scores_have_one_scale_in_all_problems():
+    """A score below 0 in one problem makes those of the others log-odds too."""
+    votes = [("4", 0.8), ("5", 0.3), ("5", 0.3)]
+    rows = [{"problem": "p", "reference": "4", "answer": answer, "score": score} for answer, score in votes]
+    assert accuracy(tts.Pool.from_rows(rows), "best_of_n | weighted", 3) == 1.0  # 0.8 against 0.6
+    others = [{"problem": "q", "reference": "4", "answer": "4", "score": score} for score in (-3.0, 2.0, 2.5)]
+    assert accuracy(tts.Pool.from_rows([*rows, *others]), "best_of_n | weighted", 3) == 0.5  # 0.69 against 1.15
+
+
 def test_step_scores_and_scores_of_several_verifiers():
     rows = [
         {"problem": "p", "reference": "1", "answer": str(n % 2), "prm": [0.5, 0.1 * n], "rm": float(n)}
@@ -139,7 +148,7 @@ def test_step_scores_and_scores_of_several_verifiers():
     pool = tts.Pool.from_rows(rows, fields={"scores": {"main": "prm", "judge": "rm"}})
     first = pool.problems[0].drawn[1]
     assert (dict(first.steps), dict(first.scores)) == ({"main": (0.5, 0.1)}, {"main": 0.1, "judge": 1.0})
-    assert dict(pool.problems[0].cell.verifiers) == {"judge": "recorded", "main": "recorded(low=0, high=1)"}
+    assert dict(pool.problems[0].cell.verifiers) == {"judge": "recorded(low=0)", "main": "recorded(low=0, high=1)"}
     assert accuracy(pool, "best_of_n | best", 4) == 1.0
     assert accuracy(pool, "best_of_n | best(verifier='judge')", 3) == pytest.approx(0.75)
     for selection in ("weighted", "best_of_majority", "borda", "best(aggregate='min')"):

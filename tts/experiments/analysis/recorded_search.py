@@ -419,7 +419,7 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
     return (make_verifiers(verifier) or {})["main"]  # its text is within the scope
 
 
-def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
+def imported_scores(*, low: float = -math.inf, high: float = math.inf, unbounded: bool = False) -> Verifier:
     """Return a verifier that stands for imported scores.
 
     The verifier states the range of the scores, and refuses to score a text. Without a stated range the scores of a
@@ -430,6 +430,7 @@ def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifi
     Args:
         low: The least possible score.
         high: The greatest possible score.
+        unbounded: Whether no range is a statement, so that all scores are log-odds.
     """
 
     def refuse(problem: Problem, text: str) -> float:
@@ -438,7 +439,7 @@ def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifi
             f"problem {problem.id!r}: the verifier of imported scores has these scores alone", hint=RUN_LIVE
         )
 
-    return FunctionVerifier(refuse, range=(low, high), inferred=math.isinf(low) and math.isinf(high))
+    return FunctionVerifier(refuse, range=(low, high), inferred=not unbounded and math.isinf(low) and math.isinf(high))
 
 
 _IMPORTED: Final = Registry("verifier", "tts.imported", {"recorded": f"{__name__}:imported_scores"})
