@@ -667,7 +667,7 @@ class Solution:
 
     @property
     def text(self) -> str | None:
-        """The text of the chosen candidate after its thought (`Trajectory.response`); None where none was chosen."""
+        """The chosen candidate's text after its thought (`Trajectory.response`); None if none was chosen."""
         return self.candidates[0].trajectory.response if self.answer is not None and self.candidates else None
 
     @property
