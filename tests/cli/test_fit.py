@@ -51,7 +51,7 @@ def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path
     assert facts["task"].strip() == "pocket"  # that of the problems
     assert facts["verifiers"].strip() == "main=toy(error=0.2)"
     assert facts["problems"].strip().startswith("24, one sample right ")
-    assert facts["first sample"] == "as the others"
+    assert facts["first sample"].strip() == "as the others"
     rows = [line.split("  ")[0] for line in lines if "%" in line and "|" in line]
     assert set(rows) == {"best_of_n | weighted", "best_of_n | majority", "particle_filter | weighted"}
     assert lines[-1] == str(file)
