@@ -52,8 +52,9 @@ def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path
     assert facts["verifiers"].strip() == "main=toy(error=0.2)"
     assert facts["problems"].strip().startswith("24, one sample right ")
     assert facts["first sample"].strip() == "as the others"
-    rows = [line.split("  ")[0] for line in lines if "%" in line and "|" in line]
-    assert set(rows) == {"best_of_n | weighted", "best_of_n | majority", "particle_filter | weighted"}
+    rows = [line.split(maxsplit=1)[1] for line in lines if " | " in line]
+    stopped = "best_of_n(n=4) | sprt(preset='consol') | majority"
+    assert set(rows) == {"best_of_n | weighted", "best_of_n | majority", stopped, "particle_filter | weighted"}
     assert lines[-1] == str(file)
     saved = json.loads(file.read_text())
     assert (saved["source"], saved["problems"]) == ("sums-pool, searched", 24)
