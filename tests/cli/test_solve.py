@@ -174,7 +174,9 @@ def test_without_a_strategy_it_is_auto(solve):
 
 
 def test_a_judge_may_be_another_model_by_its_name(solve):
-    judged = solve("3 + 4 - 2", "--model", "toy", "--verifier", "judge(model='pocket', prompt_tokens=9)", "--json")
+    judged = solve(
+        "3 + 4 - 2", "--model", "toy", "--verifier", "judge(model='toy-thinking', prompt_tokens=9)", "--json"
+    )
     assert "longer than the judge's prompt_tokens=9" in " ".join(json.loads(judged.stdout)["warnings"])
     refused = solve("3 + 4 - 2", "--model", "toy", "--verifier", "judge(model='pocked')")
     assert refused.exit_code == 2
